@@ -66,7 +66,7 @@ def test_odd_names(make: Make, zipped: Path) -> None:
     settings = {"topology_min_replication_count": 2, "topology_max_replication_wait_time_sec": -1}
     cluster = make(2, **settings).start()
     with ClusterClient([cluster.leader().address], TOKEN) as client:
-        for name in ("w%20?#&=;+", "数え-wörter", "-", "%2f", "x" * 100):
+        for name in ("w%20?#&=;+", "数え-wörter", "-", "%2f", "summary", "x" * 100):
             assert client.submit(Submission(name, "word-counts", "words"), zipped)["replicationCount"] == 2
             assert client.deactivate(name)["name"] == name
             assert client.topology(name)["status"] == "INACTIVE"

@@ -63,6 +63,16 @@ def test_bad_value(name: str, value: Any) -> None:
         ClusterConfig({name: value})
 
 
+@pytest.mark.parametrize("kind", ["nimbus", "supervisor"])
+def test_daemon_that_listens_on_all_addresses(kind: str) -> None:
+    """It must say by which others reach it: as 0.0.0.0 two nimbuses would be one, and a client would ask itself."""
+    given = {f"{kind}.host": "0.0.0.0", f"{kind}.port": 7}
+    with pytest.raises(ConfigError, match=rf"{kind}\.host is 0\.0\.0\.0, .* in {kind}\.address"):
+        ClusterConfig(given).address_of(kind)
+    assert ClusterConfig({**given, f"{kind}.address": "10.0.0.4:8"}).address_of(kind) == "10.0.0.4:8"
+    assert ClusterConfig({**given, f"{kind}.host": "10.0.0.4"}).address_of(kind) == "10.0.0.4:7"
+
+
 @pytest.mark.parametrize(
     ("isolation", "shutdown", "timeout", "is_right"),
     [(20, 3, 30, True), (20, 3, 23, False), (20, 3, 23.1, True), (27, 3, 30, False), (4, 30, 30, False)],

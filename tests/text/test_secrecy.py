@@ -185,6 +185,14 @@ def test_traceback_that_quotes_a_setting(level: int) -> None:
     assert secret not in shown_text
 
 
+@pytest.mark.parametrize("arguments", [("open sesame",), (1, "open sesame")])
+def test_record_that_does_not_fit_its_arguments(arguments: tuple[object, ...]) -> None:
+    """It says which line logs it, without them: as without a filter, whoever logs it goes on."""
+    record = logging.LogRecord("db", logging.INFO, "shop.py", 7, "%d rows", arguments, None)
+    assert SecretFilter().filter(record)
+    assert record.getMessage().startswith("shop.py:7 logs what can't be written: TypeError: ")
+
+
 @pytest.mark.parametrize(
     "value",
     [

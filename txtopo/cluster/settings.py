@@ -157,6 +157,15 @@ class ClusterConfig(Mapping[str, Any]):
         """ZooKeeper's servers as ``"host:port,host:port"``."""
         return with_ports(self["storm.zookeeper.servers"], _ZOOKEEPER_PORT)
 
+    def address_of(self, kind: str) -> str:
+        """Return the host:port by which others reach a daemon; ConfigError if it listens on all and none is given."""
+        host = self[f"{kind}.host"]
+        if self[f"{kind}.address"] is None and host in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+            raise ConfigError(
+                f"{kind}.host is {host}, by which no other machine reaches it: give its host:port in {kind}.address"
+            )
+        return self[f"{kind}.address"] or f"{host}:{self[f'{kind}.port']}"
+
     def made(self, setting: str, kind: type) -> Any:
         """Return an object of a setting's ``MODULE:CLASS``; ConfigError if there is none that derives from ``kind``."""
         name = self[setting]

@@ -200,7 +200,11 @@ class SecretFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Hide the secrets of a record; let every record through."""
-        record.msg, record.args = without_secrets(record.getMessage(), self.settings), ()
+        try:
+            message = record.getMessage()
+        except Exception as error:  # noqa: BLE001 - whoever logs what does not fit its arguments may not fail
+            message = f"{record.pathname}:{record.lineno} logs what can't be written: {type(error).__name__}: {error}"
+        record.msg, record.args = without_secrets(message, self.settings), ()
         if record.exc_info:
             traceback = record.exc_text or logging.Formatter().formatException(record.exc_info)
             record.exc_text = without_secrets(traceback, self.settings)

@@ -47,14 +47,15 @@ TOPOLOGIES = {
         topology("slow", heartbeat=STARTING),
         topology("waiting", assignment=None, heartbeat=None),
         topology("silent", heartbeat=None),
+        topology("summary"),
     )
 }
 
 
 class _Nimbus(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        name = self.path.rpartition("/")[2]
-        content = {"topologies": list(TOPOLOGIES.values())} if name == "summary" else TOPOLOGIES[name]
+        assert self.path == "/api/v1/topology/summary"
+        content = {"topologies": list(TOPOLOGIES.values())}
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps(content).encode())
@@ -104,4 +105,5 @@ def test_list_of_one_topology(config: Path) -> None:
         line.strip().removeprefix("reason").strip() for line in shown.splitlines()[4:8]
     ]
     assert "shop.discount=3" in shown
-    assert json.loads(run("words", "--format", "json", "--config", str(config)).output) == TOPOLOGIES["words"]
+    for name in ("words", "summary"):  # the API lists all at .../topology/summary
+        assert json.loads(run(name, "--format", "json", "--config", str(config)).output) == TOPOLOGIES[name]

@@ -50,6 +50,25 @@ def test_supervisor_that_does_not_answer(make: Make, content: bytes) -> None:
     assert nimbus.submit("words").json()["note"] is None
 
 
+def test_rebalance_during_the_check_of_another(make: Make) -> None:
+    """What both of them set is built together before it counts."""
+    cluster, checks = make(), list[str]()
+    [nimbus] = cluster.start().nimbuses
+
+    def answer(path: str) -> tuple[int, bytes]:
+        checks.append(path)
+        if len(checks) == 2:
+            assert nimbus.post("/words/rebalance/0", json={"settings": {"x.y": "1"}}).is_success
+            wait_for("it is set", lambda: nimbus.get("/api/v1/topology/words")["settings"] == {"x.y": "1"})
+        return builds(path)
+
+    cluster.add_supervisor("s1", 1, answer)
+    assert nimbus.submit("words").status_code == 201
+    assert nimbus.post("/words/rebalance/0", json={"settings": {"x.z": "2"}}).is_success
+    wait_for("both are", lambda: nimbus.get("/api/v1/topology/words")["settings"] == {"x.y": "1", "x.z": "2"})
+    assert len(checks) == 4
+
+
 def test_rebalance_with_settings_that_do_not_build(make: Make) -> None:
     """It is refused, and the topology stays as it is."""
     cluster = make().start()

@@ -82,10 +82,9 @@ def _run(kind: str, path: Path | None, pairs: tuple[str, ...], log_file: Path | 
             if config["supervisor.driver.log.format"] is None:
                 config = ClusterConfig({**config.given, "supervisor.driver.log.format": log_format})
             token = cluster_token(Path(config["cluster.token.file"]))
-            host, port = config[f"{kind}.host"], config[f"{kind}.port"]
+            host, port, address = config[f"{kind}.host"], config[f"{kind}.port"], config.address_of(kind)
             # Before the daemon announces itself: a second one on the same port must not be seen by anybody.
             listener = stack.enter_context(server.listen(host, port))
-            address = config[f"{kind}.address"] or f"{host}:{port}"
             make = Nimbus if kind == "nimbus" else Supervisor
             running: Nimbus | Supervisor = make(config, address, token, version(), server.fail)
             running.start()

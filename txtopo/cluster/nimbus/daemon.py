@@ -142,20 +142,23 @@ class Nimbus:
             TransitionError: its status forbids it.
             SubmissionError: the topology does not build with the settings of a rebalance.
         """
-        lead = self.leadership.required()
-        if request.settings:
-            topology = self.find(name)
+        lead, checked = self.leadership.required(), None
+        while True:
+            with self.leadership.decisions:
+                topology = self.find(name)
+                # Another request, or a submission after a kill, may have changed it during the check.
+                if not request.settings or checked == (topology.id, topology.settings):
+                    after = lead.apply(topology, request)
+                    if after is topology:
+                        lead.writes.check()  # only a leader may say that nothing has to change
+                    break
             settings = {**topology.settings, **request.settings}
             if len(json.dumps(settings)) > _SETTINGS_BYTES_MAX:
                 raise SubmissionError(
                     f"{name!r} would have settings of more than {_SETTINGS_BYTES_MAX >> 10} KiB altogether"
                 )
             self._code_check.check(lead, topology, settings)  # outside the lock: it may take minutes
-        with self.leadership.decisions:
-            topology = self.find(name)  # again: it may have changed during the check
-            after = lead.apply(topology, request)
-            if after is topology:
-                lead.writes.check()  # only a leader may say that nothing has to change
+            checked = (topology.id, topology.settings)
         self.wake()
         return after or topology
 
