@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from state.delta.log.data_files import DataFile, DataFolder, files_in, needed_in, with_stats
-from state.delta.log.entries import actions_of, log_entries
+from state.delta.log.entries import actions_of, entry_path, log_entries
 from state.delta.log.growth import growth_of, lacking, vectors_turned
-from state.delta.log.kept import KeptLog
+from state.delta.log.location import LOG_FOLDER
 from state.delta.log.own_entries import RememberedLog
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.log.put import Change
@@ -160,10 +160,9 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         before = next((entry.version for entry in entries if entry.epoch != writer.fence.epoch), None)
         if before is None:
             return
-        # Not the time of that version alone: where the clock was put back since, what is older has later times.
-        kept = KeptLog.of(self._location.folder).entries
-        times = [item.modified_secs for version, item in kept.items() if version <= before]
-        left = self._data.left_by_groups(writer.last_txid or 0, max(times)) if before in kept else []
+        versions = {item.path: item.modified_secs for item in self._location.folder.list(LOG_FOLDER)}
+        since_secs = versions.get(entry_path(before))
+        left = [] if since_secs is None else self._data.left_by_groups(writer.last_txid or 0, since_secs)
         if not left:
             return
         writer.look()

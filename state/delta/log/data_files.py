@@ -29,7 +29,7 @@ from pyroaring import BitMap64
 from state.delta.log.live_vectors import live_vectors
 from state.delta.log.location import Location
 from state.delta.log.statistics import ColumnContent, row_count_of, stats_from, stats_of
-from state.delta.log.vectors import Vector, dead_rows, is_vector_file, places_of, positions_in, vector_file
+from state.delta.log.vectors import Vector, dead_rows, places_of, positions_in, vector_file
 from txtopo.api.writes import RowsFile, TransactionRows
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.columnar.rows_file import write_rows_file
@@ -356,18 +356,14 @@ class DataFolder:
         return Presence(self.location.folder, frozenset(self.location.folder.names(DATA_FOLDER)))
 
     def left_by_groups(self, txid: int, since_secs: float) -> list[str]:
-        """Return the files that groups after a transaction may have left, written after a time.
+        """Return the files of data that groups after a transaction may have left, written after a time.
 
         Not at that time: stores tell whole seconds, so such a file may be of a version before, which readers have.
-        Those of data say in their names with which transaction their group begins; those of vectors do not.
+        They say in their names with which transaction their group begins. Those of vectors do not: what of them a group
+        has left is what no version names, and goes once that is old.
         """
-        found = []
-        for item in self.location.folder.list(DATA_FOLDER):
-            name = _OF_GROUP.fullmatch(Path(item.path).name)
-            is_of_group = is_vector_file(item.path) if name is None else int(name[1]) > txid
-            if is_of_group and item.modified_secs > since_secs:
-                found.append(item.path)
-        return found
+        items = ((_OF_GROUP.fullmatch(Path(item.path).name), item) for item in self.location.folder.list(DATA_FOLDER))
+        return [item.path for name, item in items if name and int(name[1]) > txid and item.modified_secs > since_secs]
 
     def check_there(self, files: Iterable[DataFile]) -> None:
         """Raise a StateFailure unless files that executors have written are there."""

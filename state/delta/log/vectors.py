@@ -135,11 +135,6 @@ def places_of(path: str, vector: Vector | None) -> tuple[str, ...]:
     return (unquote(path),) if place is None else (unquote(path), place)
 
 
-def is_vector_file(place: str) -> bool:
-    """Whether a file is one of vectors, by its name."""
-    return place.rpartition("/")[2].startswith(_FILE) and place.endswith(_ENDING)
-
-
 def positions_in(bitmap: BitMap64) -> npt.NDArray[np.int64]:
     """Return the positions in a bitmap, in their order."""
     return np.array(bitmap.to_array(), dtype=np.int64)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -10,13 +12,10 @@ import polars as pl
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
-from pyroaring import BitMap64
 
 from state import DeltaState, read_table
-from state.delta.log.data_files import DataFolder
 from state.delta.log.entries import entry_path
 from state.delta.log.growth import metadata_of
-from state.delta.log.location import Location
 from tests.crashes import dying
 from tests.state.delta.delta_tables import maintain
 from tests.state.delta.spark_session import ids_where, rows_at
@@ -177,18 +176,14 @@ def test_the_log_says_what_readers_need(tmp_path: Path) -> None:
     assert metadata_of(DeltaTable(tmp_path))["configuration"]["delta.enableDeletionVectors"] == "true"
 
 
-def test_vectors_of_a_dead_coordinator_are_removed(tmp_path: Path) -> None:
-    """Those that it has prepared and nobody decided; not those of versions, old and new, replaced or not."""
+def test_a_start_removes_no_vectors(tmp_path: Path) -> None:
+    """Neither names nor times tell whose they are: a copy of a table has the times at which it was made."""
     opened(tmp_path).write(1, values(1, *range(10)))
-    mark_dead(tmp_path, 2, ids_below(2), epoch=2)
-    mark_dead(tmp_path, 3, ids_below(3), epoch=2)
-    DataFolder(Location.resolve(str(tmp_path), None)).put_vectors([BitMap64([1])])
-    state = opened(tmp_path, 3)
-    mark_dead(tmp_path, 4, ids_below(4), epoch=3)
-    mark_dead(tmp_path, 5, ids_below(5), epoch=3)
-    before = {*(tmp_path / "_data").glob("*.bin")}
-    state.clean_up()
-    assert len(before - {*(tmp_path / "_data").glob("*.bin")}) == 1
+    for txid in range(2, 6):
+        mark_dead(tmp_path, txid, ids_below(txid), epoch=txid)
+    for file in (tmp_path / "_data").iterdir():
+        os.utime(file, (time.time() + 60,) * 2)
+    opened(tmp_path, 6).clean_up()
     for txid in range(1, 6):
         assert rows_of(tmp_path, txid) == {n: n for n in range(0 if txid == 1 else txid, 10)}
 

@@ -450,11 +450,12 @@ def test_requests_do_not_grow_with_the_points(tmp_path, monkeypatch):
     assert seen == [{"list": 8, "get": 8, "put_if_absent": 1, "put": 1}] * 4
 
 
-def test_what_a_dead_group_has_left_goes_while_nothing_is_written(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["left.parquet", "deletion_vector_23bec54b-97ff-41aa-915c-9d0e0b7a4d2e.bin"])
+def test_what_a_dead_group_has_left_goes_while_nothing_is_written(tmp_path, monkeypatch, name):
     """Its files are in no version and in no removal: their age alone makes them nobody's."""
     life = Life(monkeypatch, tmp_path / "t")
     life.run(range(1, 5))
-    left = life.path / DATA_FOLDER / "left.parquet"
+    left = life.path / DATA_FOLDER / name
     left.write_bytes(b"")
     life.date()
     for secs in (RECENT_SECS, RECENT_SECS):
