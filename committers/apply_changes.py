@@ -154,6 +154,9 @@ class ApplyChanges(ReducingCommitter):
         ``from_txid`` up to the one before ``to_txid``. If both are equal, a later version was there before, or came in
         the same transaction. That of a row from before there was a history is 0, and it has no ``valid_from``.
 
+        If versions that have ended expire, and what is remembered does, too, *you* let no three transactions bring a
+        key the same sequence: the last version would not be found once the others are gone, and stay open.
+
         Raises:
             ConfigError: the committer was made without ``history``.
         """

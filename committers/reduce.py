@@ -11,13 +11,12 @@ from typing import Any
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from committers.aggregates.aggregate import Aggregate
 from committers.aggregates.aggregation import AggregateCombiner, Aggregation, merged_rows
 from committers.aggregates.fields import fields_of
 from committers.aggregates.numbers import Count
-from committers.aggregates.retracting import counted, retracting
+from committers.aggregates.retracting import counted, overdrawn, retracting
 from committers.changes import CHANGES, DIFF, emit_changes, emit_expired
 from committers.inputs import Inputs, field_mistakes
 from committers.spill import ReducingCommitter
@@ -34,7 +33,7 @@ from txtopo import (
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import TupleSource
 from txtopo.api.data.types import ddl_name
-from txtopo.api.map_state import RowChanges, pairs_of
+from txtopo.api.map_state import pairs_of
 from txtopo.api.reduction import Combiner, Merge, Reduction, Reductions, combining
 from txtopo.api.state import State
 from txtopo.columnar.conversion import fitted_array, python_rows
@@ -296,22 +295,21 @@ class ReduceCommitter(ReducingCommitter):
             name = counted(values) if self._diff else ""
             changes = self._state.reduce_changes(own.merged(pa.concat_tables(parts)), own.reductions, name)
             if name:
-                self._check_counts(changes, name)
+                self._check_taken_back(values, changes.after)
             if self._tells:
                 emit_changes(self.collector, changes, results)
         if self._tells:
             emit_expired(self.collector, self.context, self._state, results)
 
-    def _check_counts(self, changes: RowChanges, name: str) -> None:
-        """Refuse keys that have fewer than no rows."""
-        is_below = pc.fill_null(pc.less(changes.after[name], 0), fill_value=False)
-        below = changes.after.filter(pc.and_(is_below, pa.array(changes.is_there)))
+    def _check_taken_back(self, values: Mapping[str, Aggregate], rows: pa.Table) -> None:
+        """Refuse keys of which more was taken back than had come."""
+        below = rows.filter(pa.array(overdrawn(values, rows)))
         if below.num_rows:
             key = python_rows(below.select(list(self._key)).slice(0, 1))[0]
             raise FieldsError(
                 f"a row of {key} is taken back that has not come: "
-                f"{self.context.this_component_id!r} reads changes that began before it, or a bolt above takes back "
-                "what it has not emitted"
+                f"{self.context.this_component_id!r} reads changes that began before it, the transaction with the row "
+                "was skipped, or a bolt above takes back what it has not emitted"
             )
 
     def __getstate__(self) -> dict[str, Any]:

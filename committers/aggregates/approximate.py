@@ -209,7 +209,7 @@ class ApproxQuantile(OfField):
 
     suffixes: ClassVar = ("_histogram",)
     may_change = ("q",)
-    q: float | Sequence[float] = attrs.field(default=0.5, validator=_ranks)
+    q: float | Sequence[float] = attrs.field(default=0.5, validator=_ranks, hash=False)  # a list has none
     accuracy: float = attrs.field(default=0.01, kw_only=True, validator=_accuracy)
 
     def typed_by(self, kinds: Sequence[pa.DataType]) -> ApproxQuantile:

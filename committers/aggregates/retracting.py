@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -47,6 +48,21 @@ def retracting(values: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
 def counted(values: Mapping[str, Aggregate]) -> str:
     """Return the name of the aggregate that counts all rows of changes."""
     return next(name for name, each in values.items() if _is_count(each))
+
+
+def overdrawn(values: Mapping[str, Aggregate], rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return which rows of partials show that more was taken back than had come: some number is below 0."""
+    found = np.zeros(rows.num_rows, dtype=bool)
+    for name, each in values.items():
+        first, last = (in_one_piece(rows[name + each.suffixes[at]]) for at in (0, -1))
+        if isinstance(each, _Counted):
+            is_below = pc.less(first.flatten().field(_ROWS), 0)
+            found[np.asarray(pc.list_parent_indices(first).filter(is_below))] = True
+            continue
+        # Of no values, as one that was taken back and another that has come, there is no sum.
+        is_left = pc.and_(pc.equal(last, 0), pc.not_equal(first, pa.scalar(0, first.type)))
+        found |= np.asarray(pc.fill_null(pc.or_(pc.less(last, 0), is_left), fill_value=False))
+    return found
 
 
 def _is_count(aggregate: Aggregate) -> bool:

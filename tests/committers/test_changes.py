@@ -391,6 +391,27 @@ def test_a_row_that_is_taken_back_and_has_not_come(tmp_path, kind) -> None:
     assert read_table(tmp_path / "a")["n"].to_pylist() == [1]
 
 
+@pytest.mark.parametrize(
+    ("values", "rows"),
+    [
+        ({"top": Max("x: long")}, [[1, 5, 0, 1], [1, 5, 0, 1], [1, 9, 0, -1]]),
+        ({"all": Collect("x: long")}, [[1, 5, 0, 1], [1, 5, 0, 1], [1, 9, 0, -1]]),
+        ({"top": TopN("x: long", by="x: long", n=1)}, [[1, 9, 0, -1], [1, 12, 0, 1]]),
+        ({"sum": Sum("x: long")}, [[1, 9, 0, -1], [1, 12, 0, 1]]),
+        ({"known": Count("x: long")}, [[1, None, 0, 1], [1, None, 0, 1], [1, 5, 0, -1]]),
+    ],
+    ids=["largest", "all", "first", "sum", "count"],
+)
+def test_a_value_that_is_taken_back_and_has_not_come(tmp_path, values, rows) -> None:
+    """A key that has other rows, or has a new value in its place, would have results of what never was."""
+    counts = ReduceCommitter("a", POINT.subset(["item"]), values={"n": Count(), **values}, diff="diff")
+    builder = TransactionalTopologyBuilder("t", "rows", MemoryTransactionalSpout(rows, POINT, 3))
+    builder.set_committer_bolt("count", counts).global_grouping("rows")
+    builder.set_state("a", counts.state(tmp_path / "a"))
+    with pytest.raises(FieldsError, match=r"a row of \{'item': 1\} is taken back that has not come"):
+        run_inline(builder.build())
+
+
 def start_of(minute: int) -> dt.datetime:
     return dt.datetime(2026, 3, 1, tzinfo=dt.UTC) + dt.timedelta(minutes=minute)
 

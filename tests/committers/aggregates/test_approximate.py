@@ -156,7 +156,7 @@ def test_mistakes() -> None:
 
 def approximate_table(folder, rows) -> None:
     """Write a table of both by word, in transactions of 7 rows."""
-    values = {"numbers": ApproxCountDistinct("n: long"), "middle": ApproxQuantile("n: long", (0.5, 1.0))}
+    values = {"numbers": ApproxCountDistinct("n: long"), "middle": ApproxQuantile("n: long", [0.5, 1.0])}
     committer = ReduceCommitter("table", Fields("word: string"), values=values)
     spout = MemoryTransactionalSpout({0: rows}, Fields("word: string", "n: long"), 7)
     run_inline(committing(spout, committer, 2, by="word", table=committer.state(folder)))

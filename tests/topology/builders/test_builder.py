@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from committers import ApplyChanges, JoinStream, ReduceCommitter, StreamJoin
+from committers import (
+    ApplyChanges,
+    Count,
+    EventClock,
+    JoinStream,
+    ReduceCommitter,
+    StreamJoin,
+    Tumbling,
+    WindowCommitter,
+)
 from spouts.memory import MemoryTransactionalSpout
 from state import DeltaState
 from state.memory import MemoryState
@@ -354,3 +363,16 @@ def test_keys_in_several_tasks(make, by, says):
     """Rows that belong together would meet in no task: build() says how to group them."""
     with pytest.raises(TopologyError, match=says):
         _two_streams(make(), *by).build()
+
+
+def test_a_key_with_a_name_of_the_clock(tmp_path):
+    """A clock's stream has no rows of a key, whatever its fields are called: all tasks get it."""
+    builder = Builder("t", "rows", MemoryTransactionalSpout([], Fields("limit: long", "at: timestamp"), 1))
+    clock = EventClock("clock", time="at", delay=dt.timedelta())
+    builder.set_committer_bolt("clock", clock).shuffle_grouping("rows")
+    builder.set_state("clock", clock.state(tmp_path / "clock"))
+    window = {"window": Tumbling("1m"), "aggregates": {"n": Count()}, "key": Fields("limit: long")}
+    counts = WindowCommitter("counts", clock="clock", time="at", **window)
+    builder.set_committer_bolt("counts", counts, 2).fields_grouping("rows", Fields("limit")).all_grouping("clock")
+    builder.set_state("counts", counts.state(tmp_path / "counts"))
+    builder.build()

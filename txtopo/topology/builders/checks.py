@@ -292,6 +292,8 @@ def check_inputs(graph: Graph, streams: Streams) -> Iterator[str]:
 
 def check_whole_keys(graph: Graph, streams: Streams) -> Iterator[str]:
     """Find bolts that keep something for each key, one of whose keys may have rows in several tasks."""
+    # Their streams have no key, though they may have a field of its name.
+    clocks = {each.id for each in graph.bolts if isinstance(each.component, BoundsSkew)}
     for declared in graph.bolts:
         said = said_by(declared.component, "grouped_by", ())
         if (declared.num_tasks or declared.parallelism or 1) == 1:
@@ -301,8 +303,8 @@ def check_whole_keys(graph: Graph, streams: Streams) -> Iterator[str]:
         for each in declared.subscriptions:
             stream = each.source, each.stream
             for key in said.get(stream, ()) if isinstance(said, Mapping) else [said]:
-                # A clock's stream has no key, nor has one that a subclass of the user's makes a key of.
-                if not len(key) or not {*key} <= {*streams[each.source][each.stream]}:
+                # Nor has a stream one that a subclass of the user's makes a key of.
+                if not len(key) or each.source in clocks or not {*key} <= {*streams[each.source][each.stream]}:
                     continue
                 where = f"bolt {declared.id!r} keeps something for each {', '.join(key)}, so one task must have all its"
                 by = each.grouping.fields or ()
