@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("obstore")
 
 import txtopo.cli.mend.backfill
+import txtopo.cli.run.run
 import txtopo.engine.timeline.observer
 from state import read_table, read_tables
 from tests.acceptance.test_buckets import DATA, OUTPUT, RUN
@@ -25,6 +26,8 @@ from tests.ui.runs import run_topology
 from tests.ui.test_serving import browser
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config
+from txtopo.cli.console import Console
+from txtopo.cli.display.plain import PlainLines
 from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.run.slugs import slug_of
@@ -109,6 +112,24 @@ def test_commands_with_an_address(bucket_server: Server, command_line: CommandLi
         assert "every transaction was committed once" in command_line.told("audit", place)
     assert "nothing to repair" in command_line.told("repair", "shop")
     assert "total" in command_line.told("state", OUTPUT, "--consistent")
+
+
+@pytest.mark.slow
+def test_the_bar_of_a_terminal(
+    bucket_server: Server, command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has room for as many transactions as may be pending in a bucket, unless it is said how many."""
+    del bucket_server  # the options of the bucket are in the environment
+    command_line.write_module("shop", SHOP)
+    rooms: list[int] = []
+    monkeypatch.setattr(txtopo.cli.run.run, "LiveDisplay", lambda _, room: rooms.append(room) or PlainLines())
+    monkeypatch.setattr(txtopo.cli.run.run, "run_topology", lambda topology, config, **_: run_inline(topology, config))
+    for given in ({}, {"max_spout_pending": "8"}):
+        target = load_target("shop", given)
+        txtopo.cli.run.run._run_transactional(
+            target, None, Console(force_terminal=True), txtopo.cli.run.run._Observed()
+        )
+    assert rooms == [1536, 8]
 
 
 @pytest.mark.slow

@@ -288,12 +288,17 @@ processed meanwhile and share the next ones. At 40 ms a request, transactions of
 the rate on a disk, and at 0.78 without it; on a disk nothing is gained by it."""
 
 
+def pending_max_of(plan: Plan, config: Config) -> int:
+    """Return how many transactions of a topology may be pending, which depends on where it is if nobody says it."""
+    pending_max: int = config.max_spout_pending
+    is_default_in_a_bucket = _PENDING not in config.given and not isinstance(metadata_dir_of(plan, config), LocalFolder)
+    return pending_max * _PENDING_IN_A_BUCKET if is_default_in_a_bucket else pending_max
+
+
 def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
     if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
         raise ConfigError(f"until is {until!r}; it must be a txid, an integer of at least 0")
-    pending_max: int = config.max_spout_pending
-    if _PENDING not in config.given and not isinstance(metadata_dir_of(plan, config), LocalFolder):
-        pending_max *= _PENDING_IN_A_BUCKET
+    pending_max = pending_max_of(plan, config)
     jobs_max = config.jobs_in_flight_max
     limits = Limits(
         pending_max=pending_max,

@@ -14,6 +14,7 @@ import click
 from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 
+from txtopo.assembly.assembly import pending_max_of
 from txtopo.assembly.parts import Observer
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
@@ -127,7 +128,7 @@ class _Observed:
 def _run_transactional(target: Target, until: int | None, console: Console, observed: _Observed) -> None:
     display: LiveDisplay | PlainLines = PlainLines()
     if console.is_terminal and not console.is_dumb_terminal:
-        display = LiveDisplay(console, target.config.max_spout_pending)
+        display = LiveDisplay(console, pending_max_of(target.plan, target.config))
     interrupts = Interrupts(display.stopping)
 
     def on_progress(progress: Progress) -> None:
