@@ -105,7 +105,7 @@ $(CLASSES):
 
 # The files that name the fixture; to collect all others takes as long as some tests.
 test-with-spark:
-	$(call logged,pytest -q --durations=30 -m 'spark and not long' $(shell git grep -lw spark -- 'tests/**/test_*.py'))
+	$(call logged,pytest -q --durations=30 -m 'spark and not long' $(shell git grep -lw spark -- ':(glob)tests/**/test_*.py'))
 
 $(PARTS):
 	$(call logged,pytest -q --durations=30 -m 'not spark and not long' --part $(subst test-,,$@)/$(words $(PARTS)))

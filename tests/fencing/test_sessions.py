@@ -59,9 +59,10 @@ def test_server_away_for_longer_than_the_session(
     server: ZooKeeperServer, root: str, view: ZooKeeperView, tmp_path: pathlib.Path
 ) -> None:
     """With no server for longer than a session the run stops and names the hosts; started again it goes on, exactly."""
-    run = InlineRun(tmp_path, TRANSACTIONS, ZooKeeperStore(server.hosts, root, 0.6))
-    wait_for_commits(run, view, 20)
-    server.kill()
+    with holding("group.decide.before", TRANSACTIONS - 10):  # so that it is not over before the server is away
+        run = InlineRun(tmp_path, TRANSACTIONS, ZooKeeperStore(server.hosts, root, 2.0), group_max=1)
+        wait_for_commits(run, view, 20)
+        server.kill()
     try:
         with pytest.raises(StopError, match=f"{server.hosts} has not answered"):
             run.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import attrs
 import pytest
@@ -101,6 +102,16 @@ def test_what_goes_on_before_the_first_commit(changes, words):
     """Whoever waits for the first commit is told what it waits for."""
     nothing = {"processing": 0, "processed": 0, "committing": 0, "ready": 0, "first_uncommitted_status": ""}
     assert activity(attrs.evolve(PROGRESS, **{**nothing, "committed_txid": 0, **changes})) == words
+
+
+def test_more_are_pending_than_may_be():
+    """As after a restart with a lower limit: the bar has all of them, in their proportion."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system="standard")
+    with LiveDisplay(console, 6) as display:
+        display.update(PROGRESS)
+        display._live.refresh()
+    (*_, bar) = [line for line in console.file.getvalue().splitlines() if "pending" in line]
+    assert [len(each) for each in re.findall("█+", bar)] == [4, 6, 12, 2]
 
 
 def test_a_terminal_shows_every_phase():

@@ -45,7 +45,7 @@ def test_supervisor_that_does_not_answer(make: Make, content: bytes) -> None:
     assert (refused.status_code, refused.json()["error"]) == (503, "ClusterError")
     assert "no supervisor has checked the code within 3 s" in refused.json()["errorMessage"]
     assert "no answer within" not in refused.json()["errorMessage"]
-    assert len(asked) > 3
+    assert len(asked) > 1
     assert cluster.statuses() == {}
     assert nimbus.submit("words").json()["note"] is None
 

@@ -12,6 +12,7 @@ from state import DeltaState
 from tests.harness.history.__main__ import broken_costs, broken_points, broken_sizes
 from tests.harness.history.clock import SimulatedClock
 from tests.harness.history.life import LATER, TABLES, Cost, Life, Load
+from tests.variants import variants
 from txtopo import Fields
 from txtopo.assembly import run_loop
 from txtopo.config import REAL_TIME
@@ -34,14 +35,15 @@ def test_what_a_group_costs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_in_real_time_mode_and_with_a_table_that_comes_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_vectors", variants(False, long=[True]))
+def test_in_real_time_mode_and_with_a_table_that_comes_later(tmp_path: Path, has_vectors: bool) -> None:
     """Tables cost about their live rows, and each point of the last hour and the first one of each hour can be read.
 
     So it is in micro-batches, which `make history-tenth` shows. The new table has all rows, and points from when it
     joined on.
     """
     clock = SimulatedClock(time.time() // 3600 * 3600 - HOURS * 3600)
-    life = Life(tmp_path, Load(keys=200, touched=20), clock, [STEP_SECS] * 90, mode=REAL_TIME)
+    life = Life(tmp_path, Load(keys=200, touched=20, has_vectors=has_vectors), clock, [STEP_SECS] * 90, mode=REAL_TIME)
     life.run(45)
     life.backfill(LATER)
     life.run(90)

@@ -126,7 +126,11 @@ def _input(progress: Progress, secs_left: float | None) -> Text:
 
 
 def _bar(progress: Progress, pending_max: int) -> Text:
-    """Draw the pending transactions: one cell for each, or for several if there may be many."""
+    """Draw the pending transactions: one cell for each, or for several if there may be many.
+
+    After a restart with a lower limit there are more of them than may be.
+    """
+    pending_max = max(pending_max, progress.committing + progress.processed + progress.processing + progress.ready)
     width = min(pending_max, _BAR_WIDTH_MAX)
     bar = Text(no_wrap=True)
     drawn, seen = 0, 0
@@ -137,7 +141,7 @@ def _bar(progress: Progress, pending_max: int) -> Text:
         (progress.ready, _READY),
     ):
         seen += number
-        until = -(-min(seen, pending_max) * width // pending_max)
+        until = -(-seen * width // pending_max)
         bar.append("█" * (until - drawn), style)
         drawn = until
     return bar.append("·" * (width - drawn), "dim")
