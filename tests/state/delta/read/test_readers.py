@@ -244,7 +244,7 @@ def test_zeros_are_in_no_dictionary(tmp_path, kind, zero):
     for with_tags in (True, False):
         own = fields if with_tags else fields.subset(fields.names[:-1])
         state = DeltaRows(tmp_path / f"t{with_tags}", own).open("topology", "s", "life", 1)
-        rows = {"id": [1] * 9, "one": [1.5, zero, None] * 3, "two": [1.5, 2.5, None] * 3, "tags": [[1]] * 9}
+        rows = {"id": [1] * 120, "one": [1.5, zero, None] * 40, "two": [1.5, 2.5, None] * 40, "tags": [[1]] * 120}
         put(state, (1, ("append", pa.table({name: rows[name] for name in own.names}, schema=own.arrow_schema()))))
         (file,) = (tmp_path / f"t{with_tags}" / "_data").glob("*.parquet")
         group = pq.ParquetFile(file).metadata.row_group(0)
