@@ -28,7 +28,7 @@ from tests.crashes import dying
 from tests.object_server import ObjectStore as Server
 from tests.processes import ran
 from txtopo import Config, FailedException, Fields, TransactionalTopology, TransactionalTopologyBuilder
-from txtopo.assembly.storage import metadata_dir_of, store_words
+from txtopo.assembly.storage import metadata_dir_of, pending_max_of, store_words
 from txtopo.engine.runner import run_with
 from txtopo.errors import ConfigError
 from txtopo.files.objects import ObjectFolder
@@ -89,6 +89,7 @@ def test_more_are_pending_in_a_bucket(bucket_server: Server, tmp_path: Path) -> 
     """More transactions share the puts of a commit group, unless it is said how many; on a disk that gains nothing."""
     del bucket_server  # the options of the bucket are in the environment
     limits: list[Limits] = []
+    shown: list[int] = []
 
     def make_coordinator(own: Limits) -> Coordinator:
         limits.append(own)
@@ -97,7 +98,8 @@ def test_more_are_pending_in_a_bucket(bucket_server: Server, tmp_path: Path) -> 
     environment = attrs.evolve(inline_environment(), make_coordinator=make_coordinator)
     for output, config in ((tmp_path, Config()), (OUTPUT, Config()), (f"{OUTPUT}2", Config(max_spout_pending=8))):
         run_with(words_topology(output, DATA), config, environment)
-    assert [each.pending_max for each in limits] == [768, 1536, 8]
+        shown.append(pending_max_of(words_topology(output, DATA).plan, config))
+    assert [each.pending_max for each in limits] == shown == [768, 1536, 8]
 
 
 STAGED = """

@@ -21,7 +21,14 @@ from txtopo.assembly.parts import OnProgress, Parts
 from txtopo.assembly.run_loop import RunLoop
 from txtopo.assembly.snapshot import SnapshotWriter, snapshots_in
 from txtopo.assembly.start import begun_journal, has_metadata_dir, journal_header, recover_states, take_lead
-from txtopo.assembly.storage import check_places, dead_letters_of, make_store, metadata_dir_of, states_of
+from txtopo.assembly.storage import (
+    check_places,
+    dead_letters_of,
+    make_store,
+    metadata_dir_of,
+    pending_max_of,
+    states_of,
+)
 from txtopo.assembly.threads import Threads
 from txtopo.attempts import FIRST_TXID
 from txtopo.config import Config
@@ -280,20 +287,10 @@ def _staging(plan: Plan, config: Config, epoch: int, stack: ExitStack) -> Folder
     return of_topology.below(str(epoch))
 
 
-_PENDING = "topology.max.spout.pending"
-
-_PENDING_IN_A_BUCKET = 2
-"""How many times the default number of transactions may be pending there: a group waits for three puts, so more are
-processed meanwhile and share the next ones. At 40 ms a request, transactions of 1,000 words are committed at 0.82 of
-the rate on a disk, and at 0.78 without it; on a disk nothing is gained by it."""
-
-
 def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
     if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
         raise ConfigError(f"until is {until!r}; it must be a txid, an integer of at least 0")
-    pending_max: int = config.max_spout_pending
-    if _PENDING not in config.given and not isinstance(metadata_dir_of(plan, config), LocalFolder):
-        pending_max *= _PENDING_IN_A_BUCKET
+    pending_max = pending_max_of(plan, config)
     jobs_max = config.jobs_in_flight_max
     limits = Limits(
         pending_max=pending_max,

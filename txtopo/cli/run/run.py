@@ -17,7 +17,7 @@ from rich.logging import RichHandler
 from txtopo.assembly.parts import Observer
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
-from txtopo.assembly.storage import DEFAULT_METADATA_DIR
+from txtopo.assembly.storage import DEFAULT_METADATA_DIR, pending_max_of
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, discreet, needs_extra
 from txtopo.cli.console import Console
 from txtopo.cli.display.acked import INTERRUPTED, AckedDisplay, AckedLines
@@ -127,7 +127,7 @@ class _Observed:
 def _run_transactional(target: Target, until: int | None, console: Console, observed: _Observed) -> None:
     display: LiveDisplay | PlainLines = PlainLines()
     if console.is_terminal and not console.is_dumb_terminal:
-        display = LiveDisplay(console, target.config.max_spout_pending)
+        display = LiveDisplay(console, pending_max_of(target.plan, target.config))
     interrupts = Interrupts(display.stopping)
 
     def on_progress(progress: Progress) -> None:
