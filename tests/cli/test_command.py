@@ -1,4 +1,4 @@
-"""What all commands share: what they print tells no secret."""
+"""What all commands share: what they print tells no secret, and errors take one line."""
 
 from __future__ import annotations
 
@@ -72,3 +72,10 @@ def test_command_to_go_on_with(command_line):
     run_inline(importlib.import_module("shop").topology())
     told = command_line.told("fork", "shop", "1", "fork", "--set", "password=sesame", "--set", "n.x=1")
     assert told.endswith("to run it: txtopo run shop --set 'password=…' --set n.x=1 --fork fork\n")
+
+
+def test_place_that_cannot_be_made(command_line):
+    """It is named in one line, without a traceback."""
+    run_inline(importlib.import_module("shop").topology())
+    said = command_line.refusal("fork", "shop", "1", "/proc/nowhere/fork")
+    assert said == "error: /proc/nowhere: No such file or directory; --debug shows the traceback\n"

@@ -104,6 +104,11 @@ class Command(click.Command):
                 click.echo(discreet(traceback.format_exc()), err=True, nl=False)
             print_error(str(error))
             ctx.exit(CommandLineError.exit_code if isinstance(error, NoTopology) else self.error_status)
+        except OSError as error:  # a place that the user gave, or what this machine lacks
+            if error.filename is None or ctx.meta["txtopo.debug"]:
+                raise
+            print_error(f"{error.filename}: {error.strerror}; --debug shows the traceback")
+            ctx.exit(self.error_status)
         except KeyboardInterrupt:
             print_error("interrupted")
             ctx.exit(EXIT_INTERRUPTED)
