@@ -71,6 +71,7 @@ def test_daemon_that_listens_on_all_addresses(kind: str) -> None:
         ClusterConfig(given).address_of(kind)
     assert ClusterConfig({**given, f"{kind}.address": "10.0.0.4:8"}).address_of(kind) == "10.0.0.4:8"
     assert ClusterConfig({**given, f"{kind}.host": "10.0.0.4"}).address_of(kind) == "10.0.0.4:7"
+    assert ClusterConfig({**given, f"{kind}.host": "fd00::4"}).address_of(kind) == "[fd00::4]:7"
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ class ClusterConfig(Mapping[str, Any]):
             raise ConfigError(
                 f"{kind}.host is {host}, by which no other machine reaches it: give its host:port in {kind}.address"
             )
-        return self[f"{kind}.address"] or f"{host}:{self[f'{kind}.port']}"
+        return self[f"{kind}.address"] or f"{f'[{host}]' if ':' in host else host}:{self[f'{kind}.port']}"
 
     def made(self, setting: str, kind: type) -> Any:
         """Return an object of a setting's ``MODULE:CLASS``; ConfigError if there is none that derives from ``kind``."""

@@ -32,6 +32,13 @@ def test_port_that_is_taken() -> None:
             listen("127.0.0.1", port)
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_ipv6_address() -> None:
+    """A daemon listens on it, as seeds may name it."""
+    with listen("::1", 0) as listener, socket.create_connection(listener.getsockname()[:2]):
+        assert listener.family is socket.AF_INET6
+
+
 @attrs.frozen
 class Served:
     """A server with 256 file descriptors in a process of its own."""

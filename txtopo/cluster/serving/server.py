@@ -58,7 +58,8 @@ def fail(error: BaseException) -> None:
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket, as a daemon must have its port before it announces itself; ConfigError if it can't."""
     try:
-        return socket.create_server((host, port), backlog=backlog())
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=backlog())
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {host}:{port}: {error.strerror}; is the daemon running already?"
