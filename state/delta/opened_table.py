@@ -6,6 +6,7 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import attrs
 import pyarrow as pa
@@ -18,7 +19,7 @@ from state.delta.log.location import LOG_FOLDER
 from state.delta.log.own_entries import RememberedLog
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.log.put import Change
-from state.delta.log.vectors import has_vectors, places_of, vector_in
+from state.delta.log.vectors import has_vectors
 from state.delta.merging import Ended, Merging, Policy
 from state.delta.read.foreign import foreign_change
 from state.delta.read.history import read_snapshot, shown_schema
@@ -149,7 +150,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
                 self._remove_undecided()
 
     def _remove_undecided(self) -> None:
-        """Remove the files of groups that a dead coordinator has prepared, and that were never decided.
+        """Remove the data files of groups that a dead coordinator has prepared, and that were never decided.
 
         They are of transactions that the table does not have, and newer than the last version of another coordinator:
         what a roll-back has undone is older. No version from that one on has them. A newer coordinator writes files
@@ -166,10 +167,9 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         if not left:
             return
         writer.look()
-        held = {place for file in writer.files.values() for place in file.places}
+        held = {file.place for file in writer.files.values()}
         for version in range(before, writer.version + 1):
-            for added in actions_of(self._location, version, "add"):
-                held.update(places_of(added["path"], vector_in(added)))
+            held.update(unquote(added["path"]) for added in actions_of(self._location, version, "add"))
         for path in left:
             if path not in held:
                 self._location.folder.delete(path)

@@ -244,8 +244,8 @@ def test_writes_live_through_a_server_restart(tmp_path):
     On a busy machine a server that has just started may leave the first request for a connection without an answer for
     as long as a session lasts. The lead is lost by that, but no write: another try begins with a new server.
     """
-    for number in range(5):
-        with running_zookeeper(tmp_path / str(number), tick_time_ms=1_000) as server:
+    for attempt in range(5):
+        with running_zookeeper(tmp_path / str(attempt), tick_time_ms=1_000) as server:
             store = ZooKeeperStore(server.hosts, session_timeout_secs=20)
             lead = store.take_lead("a", "test")
             half = threading.Event()

@@ -213,11 +213,10 @@ def _plan_lines(target: Target, past: Past, point: Point, reasons: Sequence[str]
     if not point.txid:
         yield "the spout begins where its options say"
     place = f"{target.plan.topology_id}-at-{committed}"
-    if is_address(metadata_dir := str(metadata_dir_of(target.plan, target.config))):
-        scheme, _, path = metadata_dir.partition("://")
-        bucket, _, below = path.partition("/")
-        beside, _, _ = below.rpartition("/")
-        place = f"{scheme}://{bucket}/{beside}-at-{committed}" if beside else f"{scheme}://{bucket}/{place}"
+    beside, _, _ = str(metadata_dir_of(target.plan, target.config)).rpartition("/")
+    if is_address(beside):  # beside the topology, but in its bucket
+        is_bucket = "/" not in beside.partition("://")[2]
+        place = f"{beside}/{place}" if is_bucket else f"{beside}-at-{committed}"
     fork = command_line(["txtopo", "fork", *target.words, str(committed), place])
     yield f"there is no way forward again: to keep what is there now, first run '{fork}', or copy the folder"
 
