@@ -150,7 +150,7 @@ class InputTable:
         return self._read([InputFile(files[path]) for path in sorted(files)], "insert", version)
 
     def entry(self, identity: str, version: int) -> Entry | None:
-        """Return what a version does; None if it has no entry, see :meth:`check_kept`.
+        """Return what a version does; None if it has no entry.
 
         Raises:
             InputError: the table was replaced, or its columns do not fit any more.
