@@ -22,7 +22,8 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -85,11 +86,10 @@ def armed(handler: Handler) -> Iterator[None]:
 
 def known_failpoints() -> list[str]:
     """Return the names of all failpoints, sorted."""
-    from importlib import resources  # noqa: PLC0415 - each worker of Spark imports this module, and few arm one
-
     names: set[str] = set()
     for package in _PACKAGES:
-        for source in _sources(resources.files(package)):
+        found: Any = find_spec(package)  # which imports nothing
+        for source in _sources(found.loader.get_resource_reader(package).files()):
             for kind, name in _REACHED.findall(source):
                 names |= {name} if kind == "reach" else {f"{name}.before", f"{name}.after"}
     return sorted(names)

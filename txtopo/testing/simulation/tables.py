@@ -45,7 +45,6 @@ from txtopo.testing.simulation.history import SCHEDULE, Disk, SimulatedPast
 
 WRITE_TRIES_MAX = 10
 
-
 OnVersion = Callable[[str, Version, Version], None]
 """Called with the table's name, the version before, and the new one."""
 
