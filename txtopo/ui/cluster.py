@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import attrs
@@ -27,15 +27,13 @@ from txtopo.cluster.summaries import NimbusSummary, SupervisorSummary, TopologyS
 from txtopo.errors import ClusterError, NoLeader, TxtopoError
 from txtopo.files.records import from_json
 from txtopo.inspect import answers
-from txtopo.inspect.backend import NotFound
+from txtopo.inspect.questions import NotFound, Question
 from txtopo.inspect.run import header
 from txtopo.inspect.run.known import KnownRun
 from txtopo.inspect.run.slugs import OF_RUN, slug_of
 from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.text.extras import version
 from txtopo.transactional.core.record.history import first_line
-
-T = TypeVar("T")
 
 POLL_SECS = 0.5
 """How old may be what is known of the whole cluster."""
@@ -62,7 +60,7 @@ class _Seen:
 
 
 class ClusterBackend:
-    """The topologies of a cluster; a :class:`~txtopo.inspect.backend.Backend`."""
+    """The topologies of a cluster; a :class:`~txtopo.inspect.questions.Backend`."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -72,7 +70,7 @@ class ClusterBackend:
         """All that were ever seen, as they were then."""
 
     def topologies(self) -> answers.Topologies:
-        """See :class:`~txtopo.inspect.backend.Backend`, as for all methods."""
+        """See :class:`~txtopo.inspect.questions.Backend`, as for all methods."""
         seen = self._refreshed()
         found = [self._summary(seen, each) for each in seen.topologies.values()]
         place = ", ".join(seen.nimbuses) or "a cluster of which no nimbus answers"
@@ -80,13 +78,13 @@ class ClusterBackend:
         return answers.Topologies(version(), place, is_cluster=True, topologies=found)
 
     def header(self, slug: str) -> answers.Header:
-        """See :class:`~txtopo.inspect.backend.Backend`."""
+        """See :class:`~txtopo.inspect.questions.Backend`."""
         seen = self._refreshed()
         topology = self._find(seen, slug)
         if OF_RUN in slug:
-            return attrs.evolve(self._asked(answers.Header, slug, ""), slug=slug, id=topology.id)
+            return attrs.evolve(from_json(self._ask(slug, "").json(), answers.Header), slug=slug, id=topology.id)
         try:
-            found = self._asked(answers.Header, slug, "")
+            found = from_json(self._ask(slug, "").json(), answers.Header)
         except (NotFound, ClusterError, NoLeader) as error:
             found = header.header(_unreached(topology.id))
             found = attrs.evolve(found, timeline=answers.HasTimeline(is_there=False, why=error.message))
@@ -98,63 +96,31 @@ class ClusterBackend:
             can=answers.Can(activate=is_going_on, rebalance=is_going_on, kill=True),
         )
 
-    def timeline(self, slug: str, since: int) -> bytes:
-        """See :class:`~txtopo.inspect.backend.Backend`."""
-        return self._ask(slug, "timeline", since=since).content
-
-    def transactions(
-        self, slug: str, first: int, last: int | None, limit: int, *, failed: bool
-    ) -> answers.Transactions:
-        """See :class:`~txtopo.inspect.backend.Backend`."""
-        query = {"from": first, "to": last, "limit": limit, "failed": int(failed)}
-        return self._asked(answers.Transactions, slug, "transactions", **query)
-
-    def transaction(self, slug: str, txid: int) -> answers.Transaction:
-        """See :class:`~txtopo.inspect.backend.Backend`."""
-        return attrs.evolve(self._asked(answers.Transaction, slug, f"transaction/{txid}"), can=answers.CanCheck())
-
-    def errors(self, slug: str) -> answers.Errors:
-        """See :class:`~txtopo.inspect.backend.Backend`."""
-        return self._asked(answers.Errors, slug, "errors")
-
-    def states(self, slug: str) -> answers.States:
-        """See :class:`~txtopo.inspect.backend.Backend`."""
-        return self._asked(answers.States, slug, "state")
-
-    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> answers.Rows:
-        """See :class:`~txtopo.inspect.backend.Backend`."""
-        return self._asked(answers.Rows, slug, "state/rows", name=name, key=list(keys), txid=txid, limit=limit)
-
-    def graph(self, slug: str) -> answers.Graph:
-        """See :class:`~txtopo.inspect.backend.Backend`."""
-        return self._asked(answers.Graph, slug, "graph")
-
-    def plots(self, slug: str, secs: int, until: int | None = None) -> answers.Plots:
-        """See :class:`~txtopo.inspect.backend.Backend`."""
-        return self._asked(answers.Plots, slug, "plots", secs=secs, until=until)
-
-    def settings(self, slug: str) -> answers.Settings:
-        """See :class:`~txtopo.inspect.backend.Backend`."""
-        return self._asked(answers.Settings, slug, "settings")
-
-    def runs(self, slug: str) -> answers.Runs:
-        """See :class:`~txtopo.inspect.backend.Backend`."""
-        own = slug.partition(OF_RUN)[0]
-        runs = self._asked(answers.Runs, own, "runs").runs
-        return answers.Runs(
-            [attrs.evolve(each, slug=f"{own}{''.join(each.slug.partition(OF_RUN)[1:])}") for each in runs]
-        )
+    def answer(self, question: Question, slug: str, given: Mapping[str, Any]) -> Any:
+        """Return what the topology's supervisor answers, which another version of txtopo may have made."""
+        query = {name: value for name, value in given.items() if f"{{{name}}}" not in question.path}
+        answer = self._ask(slug, question.path.format_map(given), **query)
+        if question.answer is answers.Timeline:
+            return answer.content
+        found = from_json(answer.json(), question.answer)
+        if isinstance(found, answers.Transaction):
+            return attrs.evolve(found, can=answers.CanCheck())
+        if isinstance(found, answers.Runs):
+            own = slug.partition(OF_RUN)[0]
+            runs = [attrs.evolve(each, slug=f"{own}{''.join(each.slug.partition(OF_RUN)[1:])}") for each in found.runs]
+            return answers.Runs(runs)
+        return found
 
     def metrics(self) -> bytes:
         """Return nothing: each daemon has its own."""
         return b""
 
     def health(self) -> dict[str, str]:
-        """See :class:`~txtopo.inspect.backend.Backend`: each driver's metrics and health are its supervisor's."""
+        """See :class:`~txtopo.inspect.questions.Backend`: each driver's metrics and health are its supervisor's."""
         return {}
 
     def cluster(self) -> answers.Cluster:
-        """See :class:`~txtopo.inspect.backend.Backend`."""
+        """See :class:`~txtopo.inspect.questions.Backend`."""
         seen = self._refreshed()
         topologies = sorted(seen.topologies.values(), key=lambda each: each.id)
         nimbuses = [
@@ -185,7 +151,7 @@ class ClusterBackend:
         return answers.Cluster(time.time(), nimbuses, supervisors, seen.why)
 
     def change(self, slug: str, what: str, settings: Mapping[str, str]) -> answers.Changed:
-        """See :class:`~txtopo.inspect.backend.Backend`."""
+        """See :class:`~txtopo.inspect.questions.Backend`."""
         name = self._find(self._refreshed(), slug).id
         after = self._client.change(name, what, settings=settings)
         self._last = attrs.evolve(self._last, at=float("-inf"))  # so that the next answer shows it
@@ -274,10 +240,6 @@ class ClusterBackend:
         except (ValueError, KeyError, TypeError):
             text = f"the cluster answers with {answer.status_code}"
         raise NotFound(text) if answer.status_code == HTTPStatus.NOT_FOUND else ClusterError(text)
-
-    def _asked(self, kind: type[T], slug: str, path: str, **query: Any) -> T:
-        """Return an answer, which another version of txtopo may have made; see :meth:`_ask`."""
-        return from_json(self._ask(slug, path, **query).json(), kind)
 
 
 def _unreached(topology: str) -> KnownRun:
