@@ -102,7 +102,7 @@ class ClusterBackend:
         answer = self._ask(slug, question.path.format_map(given), **query)
         if question.answer is answers.Timeline:
             return answer.content
-        found = from_json(answer.json(), question.answer)
+        found: Any = from_json(answer.json(), question.answer)
         if isinstance(found, answers.Transaction):
             return attrs.evolve(found, can=answers.CanCheck())
         if isinstance(found, answers.Runs):

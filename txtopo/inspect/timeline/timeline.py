@@ -298,8 +298,7 @@ def _timeline(ring: Ring, since: int) -> Timeline:
         TimelineWrites(
             *(writes[name].tolist() for name in ("epoch", "group", "name")),
             *(_millis(ring, writes, at) for at in range(4)),
-            rows=writes["count"].tolist(),
-            removed=writes["times"][:, 4].tolist(),
+            *(writes["count"].tolist(), writes["times"][:, 4].tolist()),
         ),
         {str(seq): ring.texts[seq] for seq in sorted(texts) if seq in ring.texts},
         now=0.0,
