@@ -282,6 +282,12 @@ def _timeline(ring: Ring, since: int) -> Timeline:
     rows = ring.rows if is_lost or not since else ring.after(since)
     attempts, writes, runs = (rows[rows["kind"] == kind] for kind in (ATTEMPT, WRITE, RUN))
     texts = {*attempts["name"].tolist(), *attempts["text"].tolist(), *writes["name"].tolist()} - {0}
+    of_writes = [
+        *(writes[name].tolist() for name in ("epoch", "group", "name")),
+        *(_millis(ring, writes, at) for at in range(4)),
+        writes["count"].tolist(),
+        writes["times"][:, 4].tolist(),
+    ]
     return Timeline(
         ring.head,
         is_lost,
@@ -295,11 +301,7 @@ def _timeline(ring: Ring, since: int) -> Timeline:
             *(attempts[name].tolist() for name in _OF_ATTEMPT),
             *(_millis(ring, attempts, at) for at in range(len(TIMES))),
         ),
-        TimelineWrites(
-            *(writes[name].tolist() for name in ("epoch", "group", "name")),
-            *(_millis(ring, writes, at) for at in range(4)),
-            *(writes["count"].tolist(), writes["times"][:, 4].tolist()),
-        ),
+        TimelineWrites(*of_writes),
         {str(seq): ring.texts[seq] for seq in sorted(texts) if seq in ring.texts},
         now=0.0,
     )
