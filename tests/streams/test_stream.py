@@ -159,6 +159,8 @@ MISTAKES = [
     (lambda f, o, t: t.drop("at").distinct("id"), "the event time 'at' is no field any more"),
     (lambda f, o, t: t.select("id").group_by("id").window("1m"), "the event time 'at' is no field any more"),
     (lambda f, o, t: t.with_columns(at=pl.col("at").dt.truncate("1h")), "it changes 'at'"),
+    (lambda f, o, t: t.with_columns(x="at").select("id", at="x").distinct("id"), "'at' is another field than the event"),
+    (lambda f, o, t: t.select("id").with_columns(at="id").distinct("id"), "'at' is another field than the event"),
     (lambda f, o, t: t.map(lambda row: row, Fields("n: long")).distinct("n"), "no field any more"),
     (lambda f, o, t: t.distinct("ids"), "did you mean 'id'?"),
     (lambda f, o, t: t.distinct([]), "it names no field"),
@@ -511,7 +513,7 @@ def test_results_go_on_as_a_stream(flow):
     minutes = orders.group_by("shop").window("1m").agg(orders=Count())
     minutes.append("minutes")
     minutes.filter("orders > 1").append("busy")
-    hours = minutes.event_time("window_end", delay="1h", close_at_end=True)
+    hours = minutes.event_time("window_start", delay="1h", close_at_end=True)
     hours.group_by("shop").window("1h").agg(minutes=Count(), orders=Sum("orders")).append("hours")
     _, busy, hours = ran(flow, "minutes", "busy", "hours")
     assert [row["orders"] for row in busy] == [3]

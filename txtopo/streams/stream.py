@@ -480,6 +480,11 @@ class Stream(RowWords["Stream"], Outputs):
                 f"the event time {clock.time!r} is no field any more; keep it, or do {verb}() before the step that "
                 f"drops it; the fields are {', '.join(self.fields)}"
             )
+        if clock.is_lost:
+            raise FieldsError(
+                f"{clock.time!r} is another field than the event time by which {clock.step.name!r} goes, which was "
+                f"dropped; keep that, and give this one another name, or do {verb}() before"
+            )
         self._graph.asked.add(clock.step)
         return clock
 
@@ -509,7 +514,7 @@ class Stream(RowWords["Stream"], Outputs):
         match made:
             case WithColumns():
                 changed = {each.name for each in made.values}
-                if clock is not None and clock.time in changed:
+                if clock is not None and clock.time in changed and not clock.is_lost:
                     raise FieldsError(
                         f"it changes {clock.time!r}, the event time by which {clock.step.name!r} goes; do so before "
                         "event_time(), or give it another name"
@@ -518,8 +523,8 @@ class Stream(RowWords["Stream"], Outputs):
             case Select():
                 self._check_diff(made)
                 if clock is not None:
-                    new = next((new for new, old in made.names.items() if old == clock.time), clock.time)
-                    clock = attrs.evolve(clock, time=new)
+                    new = next((new for new, old in made.names.items() if old == clock.time), None)
+                    clock = attrs.evolve(clock, time=new or clock.time, is_lost=clock.is_lost or new is None)
                 together = frozenset(new for new, old in made.names.items() if old in together)
             case OfFunction():
                 together = frozenset()
