@@ -161,6 +161,10 @@ MISTAKES = [
     (lambda f, o, t: t.with_columns(at=pl.col("at").dt.truncate("1h")), "it changes 'at'"),
     (lambda f, o, t: t.with_columns(x="at").select("id", at="x").distinct("id"), "'at' is another field than the event"),
     (lambda f, o, t: t.select("id").with_columns(at="id").distinct("id"), "'at' is another field than the event"),
+    (
+        lambda f, o, t: t.with_columns(x="at").select("id", at="x").apply_changes("a", key="id", sequence="at", history="h"),
+        "name the field with the time of events",
+    ),
     (lambda f, o, t: t.map(lambda row: row, Fields("n: long")).distinct("n"), "no field any more"),
     (lambda f, o, t: t.distinct("ids"), "did you mean 'id'?"),
     (lambda f, o, t: t.distinct([]), "it names no field"),

@@ -433,7 +433,7 @@ class Stream(RowWords["Stream"], Outputs):
         keys, order = self._keys(key), self._keys(sequence)
         check_options(DeltaState, options)
         clock = self._clock if ttl is None else self._timed("apply_changes")
-        if time is None and clock is not None and (ttl is not None or history is not None):
+        if time is None and clock is not None and not clock.is_lost and (ttl is not None or history is not None):
             time = clock.time
         for name, kind in ((deleted, pa.bool_()), (unchanged, pa.list_(pa.string())), (time, TIMESTAMP)):
             if name is not None and self._type(name) != kind:
