@@ -945,6 +945,28 @@ def test_totals_of_totals(flow):
     assert sum(row["diff"] for row in changes) == 2
 
 
+class Passing(BasicBolt):
+    """Passes changes on."""
+
+    output_fields = Fields("attempt", "shop: string", "orders: long", "diff: long")
+
+    def execute(self, tuple, collector):
+        collector.emit(tuple.values)
+
+
+def test_changes_that_go_through_other_steps(flow, tmp_path):
+    """With fields that a table has added, under the name of their stream, or from a bolt: they are changes still."""
+    write_deltalake(tmp_path / "towns", pa.table({"shop": ["Cork", "Bonn"], "land": ["IE", "DE"]}))
+    towns = flow.reference("towns", DeltaReference(tmp_path / "towns", key="shop"))
+    shops = flow.source("orders", memory(ROWS, size=1)).group_by("shop").agg(orders=Count()).upsert("shops")
+    lands = shops.changes.join(towns, on="shop", values=Fields("land: string"))
+    lands.group_by("land").agg(shops=Count(), orders=Sum("orders")).upsert("lands")
+    shops["changes"].through("passing", Passing()).group_by("orders").agg(shops=Count()).upsert("sizes")
+    lands, sizes = ran(flow, "lands", "sizes")
+    assert [(row["land"], row["shops"], row["orders_sum"]) for row in lands] == [("DE", 1, 1), ("IE", 1, 7)]
+    assert sizes == [{"orders": 1, "shops": 1}, {"orders": 7, "shops": 1}]
+
+
 def test_top(flow):
     """The rows with the highest prices of each key, as a list."""
     flow.source("orders", memory(ROWS)).group_by("shop").agg(top=TopN("id", n=2, by="price")).upsert("top")

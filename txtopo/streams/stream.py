@@ -316,10 +316,8 @@ class Stream(RowWords["Stream"], Outputs):
         parts["references"] = {} if other.reference is None else {other.name: other.reference}
         parts["needs"] = () if other.made_by is None else (other.made_by,)
         parts["made_of"] = {rename.get(each, each): [(other.name, each)] for each in added}
-        parts["streams"] = streams_of(join)
-        return self._commit(
-            "join", name or f"{self._base}-join-{other.name}", join, {}, clock_after=self._clock, **parts
-        )
+        parts |= {"streams": streams_of(join), "clock_after": self._clock, "is_changes": self._is_changes}
+        return self._commit("join", name or f"{self._base}-join-{other.name}", join, {}, **parts)
 
     def _alone(self) -> Stream:
         """Return the stream as one of one component, which a union is not."""
@@ -358,7 +356,7 @@ class Stream(RowWords["Stream"], Outputs):
             states = {bolt.timers_name: bolt.timers_state(self._graph.internal(bolt.timers_name)), **(states or {})}
         if isinstance(bolt, TimerCommitter | ClockedCommitter):
             own["clock"] = self._timed("through")
-        return self._commit("through", name, bolt, states or {}, **own)
+        return self._commit("through", name, bolt, states or {}, is_changes=self._is_changes, **own)
 
     # Tables.
 
@@ -458,7 +456,7 @@ class Stream(RowWords["Stream"], Outputs):
     # What the methods are made of.
 
     def _other(self, stream: str) -> Stream:
-        return Stream(self._graph, port_of(self._made().step, stream))
+        return Stream(self._graph, port_of(self._made().step, stream), is_changes=stream == CHANGES)
 
     @property
     def _base(self) -> str:
@@ -779,7 +777,7 @@ class Table(Outputs):
         ``changes.group_by(…).agg(…)`` are totals of totals: what has changed is taken back first. One of the aggregates
         is a ``Count()``: how many keys there are.
         """
-        return Stream(self.graph, self._other(CHANGES)._port, is_changes=True)
+        return self._other(CHANGES)
 
     @step
     def read(self, **options: Any) -> pa.Table:
@@ -797,7 +795,7 @@ class Table(Outputs):
     def _other(self, stream: str) -> Stream:
         if self.made_by is None:
             raise TopologyError(f"{self.name!r} is only read, so it has no stream {stream!r}")
-        return Stream(self.graph, port_of(self.made_by, stream))
+        return Stream(self.graph, port_of(self.made_by, stream), is_changes=stream == CHANGES)
 
 
 def _checked(fields: Fields, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate]:
