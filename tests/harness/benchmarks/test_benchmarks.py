@@ -25,7 +25,7 @@ from tests.harness.benchmarks.measuring import Bench
 from tests.harness.benchmarks.outcome import Line, Outcome, Role, Target, Unit, print_outcome, write_json
 from tests.harness.benchmarks.workloads.beside_peers import small
 from tests.harness.benchmarks.workloads.dataframes import dataframes
-from tests.harness.benchmarks.workloads.latency import latency_sample
+from tests.harness.benchmarks.workloads.latency import STEPS, latency_sample
 
 LINES = (
     Line("txtopo", Role.TXTOPO, "", (100.0, 300.0, 200.0)),
@@ -150,3 +150,13 @@ def test_latencies_without_those_of_the_start() -> None:
     assert sample.figures["p99"] == pytest.approx(10.0)
     sample = latency_sample(available, np.full(len(available), 7.0))
     assert sample.figures["p50"] == pytest.approx(1_200.0)
+
+
+def test_steps_add_up_to_the_latency() -> None:
+    """A transaction is decided before its last step, and the steps that are printed take as long as all together."""
+    available = np.arange(0.0, 20.0, 0.2)
+    each = available[:, None] + np.cumsum(np.full((len(available), len(STEPS)), 0.002), axis=1)
+    sample = latency_sample(available, each[:, -1], between=each[:, :-1])
+    assert sample.figures["decided p50"] == pytest.approx(14.0)
+    assert sample.figures["p50"] == pytest.approx(16.0)
+    assert sample.steps == {**dict.fromkeys(STEPS, "2.00 ms"), "in all": "16.00 ms"}
