@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.harness.benchmarks.inputs import DrawnWords, TouchedKeys, check_delta, file_names, write_files
-from tests.harness.benchmarks.log_times import log_times, visible_at
+from tests.harness.benchmarks.log_times import LogWatch, log_times, visible_at
 from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
 from tests.harness.benchmarks.peers import DeltaRsPeer, MergePeer, Peer, start_stream
@@ -98,7 +98,7 @@ def latency(bench: Bench) -> Outcome:
         ),
         phases=measured.phases,
         notes=(
-            "visible is, for everyone, when the version's file in the Delta log got its name",
+            "visible is, for everyone, when another process is told that the version's file in the log has its name",
             LEFT_OUT,
             "a peer takes all files there are as soon as it has merged the last ones; each file counts",
             f"{BARE_PUT} writes, links and syncs a file of the same keys and a log entry, and nothing else",
@@ -168,10 +168,11 @@ def _filled(bench: Bench, keys: int, name: str) -> Contender:
             return big_topology(folder, spout, is_reduced=True, deletion_vectors=True)
 
         run(into(BatchSpout(rows, rows.loads)), MODES[TXTOPO], spark=bench.spark)
-        spout, told = BatchSpout(rows, last, INTERVAL_SECS), Moments()
+        spout, told, watch = BatchSpout(rows, last, INTERVAL_SECS), Moments(), LogWatch(folder / STATE)
         topology = into(spout)
-        report = run_checked(bench.spark, topology, MODES[REAL_TIME], folder, rows, last, told)
-        visible = visible_at(folder / STATE, application(topology.plan.topology_id), rows.loads + 1, last)
+        with watch:
+            report = run_checked(bench.spark, topology, MODES[REAL_TIME], folder, rows, last, told)
+        visible = visible_at(folder / STATE, application(topology.plan.topology_id), rows.loads + 1, last, watch.seen)
         available = np.array(spout.begun_at)[rows.loads :]
         return latency_sample(available, visible, report, told.of(rows.loads + 1, last))
 
@@ -218,10 +219,11 @@ def _ours(
                 "transactional.zookeeper.root": f"/{uuid.uuid4().hex}",
             }
             config = config.with_settings({"topology.state.store": "zookeeper", **store})
-        told = Moments()
-        report = run_checked(bench.spark, topology, config, folder, words, transactions, told)
+        told, watch = Moments(), LogWatch(folder / STATE)
+        with watch:
+            report = run_checked(bench.spark, topology, config, folder, words, transactions, told)
         available = np.array(spout.begun_at)
-        visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, transactions)
+        visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, transactions, watch.seen)
         return latency_sample(available, visible, report, told.of(1, transactions))
 
     return Contender(f"{mode}, {what}" if what else mode, Role.TXTOPO, once)
@@ -253,15 +255,18 @@ def _run_peer(bench: Bench, peer: Peer, prepared: Path, folder: Path) -> Sample:
     source, checkpoint, table = folder / "source", folder / "checkpoint", folder / "words"
     source.mkdir()
     peer.create(bench.spark, table)
-    query = start_stream(bench.spark, peer, source, checkpoint)
-    try:
-        available = _let_files_arrive(prepared, source, transactions)
-        _await_batches(query, checkpoint, table, transactions)
-    finally:
-        query.stop()
+    with LogWatch(table) as watch:
+        query = start_stream(bench.spark, peer, source, checkpoint)
+        try:
+            available = _let_files_arrive(prepared, source, transactions)
+            _await_batches(query, checkpoint, table, transactions)
+        finally:
+            query.stop()
     check_delta(peer.name, table, WORDS.totals(transactions))
     batch_of_file = _batches_by_file(checkpoint)
-    visible_of_batch = {each.version - 1: each.at_secs for each in log_times(table)}  # version 0 is the empty table
+    visible_of_batch = {
+        each.version - 1: each.at_secs for each in log_times(table, watch.seen)
+    }  # version 0 is the empty table
     visible = [visible_of_batch[batch_of_file[file_names(txid, 1)[0]]] for txid in range(1, transactions + 1)]
     return latency_sample(np.array(available), np.array(visible))
 
@@ -287,7 +292,8 @@ def _await_batches(query: StreamingQuery, checkpoint: Path, table: Path, transac
     pause = threading.Event()
     while True:
         batches = _batches_by_file(checkpoint)
-        if len(batches) == transactions and len(log_times(table)) > max(batches.values()) + 1:
+        versions = sum(1 for _ in (table / "_delta_log").glob("*.json"))
+        if len(batches) == transactions and versions > max(batches.values()) + 1:
             return
         error = query.exception()
         if error is not None:
