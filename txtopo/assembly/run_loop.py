@@ -37,6 +37,7 @@ from txtopo.errors import (
 )
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import wait_for_descriptor
+from txtopo.text.secrecy import without_secrets
 from txtopo.topology.user_code.output import OutputOrigin
 from txtopo.transactional.core import actions, events
 from txtopo.transactional.core.record.facts import Fact, carried_out
@@ -196,13 +197,12 @@ class RunLoop:
     # The loop.
 
     def _handle(self, *happened: events.Event) -> None:
-        for event in happened:
-            logger.debug("event %s", event)
+        _log("event", happened)
         to_do = self._core.handle(*happened, at_secs=self._threads.now_secs())
         for fact in self._core.facts:
             self._record_fact(fact)
+        _log("action", to_do)
         for action in to_do:
-            logger.debug("action %s", action)
             # After an error skip the later actions: a Process must not run whose SaveMetadata is not durable.
             try:
                 self._carry_out(action)
@@ -400,6 +400,13 @@ class RunLoop:
 
     def _now_ms(self) -> int:
         return int((self._threads.now_secs() - self._started) * 1000)
+
+
+def _log(what: str, things: Iterable[object]) -> None:
+    """Log events or actions for those who look for a bug; what user code has quoted may be a secret."""
+    if logger.isEnabledFor(logging.DEBUG):
+        for each in things:
+            logger.debug("%s %s", what, without_secrets(str(each)))
 
 
 def _stack_of(thread: int) -> str:
