@@ -101,7 +101,8 @@ class TxtopoError(Exception):
 
     def hide(self, hide: Callable[[str], str]) -> None:
         """Replace each text of it by what a function makes of that, which hides what is not for everybody."""
-        self.message, self.cause, self.story = (each and hide(each) for each in (self.message, self.cause, self.story))
+        self.message = hide(self.message)
+        self.cause, self.story = self.cause and hide(self.cause), self.story and hide(self.story)
         self.args = (self.message,)
 
     def __str__(self) -> str:

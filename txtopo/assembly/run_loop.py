@@ -40,11 +40,13 @@ from txtopo.files.durable import wait_for_descriptor
 from txtopo.text.secrecy import without_secrets
 from txtopo.topology.user_code.output import OutputOrigin
 from txtopo.transactional.core import actions, events
+from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.core.record.facts import Fact, carried_out
 from txtopo.transactional.core.record.record import Record
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.jobs.jobs import Processing
 from txtopo.transactional.jobs.stage_run import Report
+from txtopo.transactional.tasks.batch_run import CarriedBolt
 from txtopo.transactional.tasks.failures import failed
 
 logger = logging.getLogger("txtopo")
@@ -92,6 +94,11 @@ class _Results:
         with self._lock:
             return {attempt: self._by_attempt[attempt] for attempt in attempts}
 
+    def of_one(self, attempt: TransactionAttempt) -> Processing | None:
+        """Return that of an attempt; None if it was dropped."""
+        with self._lock:
+            return self._by_attempt.get(attempt)
+
     def drop(self, is_dropped: Callable[[TransactionAttempt], bool] = lambda _: True) -> None:
         """Drop some, or all, with what they have spilled."""
         with self._lock:
@@ -112,6 +119,8 @@ class RunLoop:
         self._observer = parts.observer
         self._results = _Results()
         self._commit_probe = ProgressProbe()
+        self._processed: dict[int, AssignedAttempt] = {}
+        """The last attempt of each transaction that was processed; what was replayed since may be among them."""
         self._commit_position: tuple[object, ...] = ()
         self._started = self._threads.now_secs()
         self._ticked = self._started - TICK_SECS
@@ -254,6 +263,7 @@ class RunLoop:
                 self._abandon_commit()
             case actions.CleanUp():  # what a crash leaves of it is in the run's own staging folder
                 self._results.drop(lambda attempt: attempt.txid <= action.txid)
+                self._processed = {txid: each for txid, each in self._processed.items() if txid > action.txid}
                 self._parts.planner.clean_up(action.txid)
             case actions.Stop():
                 self._stop = action
@@ -323,6 +333,10 @@ class RunLoop:
             transaction = self._core.pending.get(event.attempt.txid)
             if transaction is None or transaction.attempt != event.attempt:
                 self._results.drop(lambda attempt: attempt == event.attempt)
+            elif isinstance(event, events.Processed) and self._parts.committer.runs_ahead:
+                self._processed[event.attempt.txid] = AssignedAttempt(
+                    event.attempt, transaction.metadata, transaction.planned
+                )
 
     # Other threads.
 
@@ -374,7 +388,13 @@ class RunLoop:
         if isinstance(action, actions.DeadLetter):
             return committer.write_dead_letter(action)
         results = self._results.of(assigned.attempt for assigned in action.group)
-        return committer.commit(action, results, self._commit_probe)
+        return committer.commit(action, results, self._commit_probe, self._following)
+
+    def _following(self, txid: int) -> tuple[AssignedAttempt, Callable[[], Sequence[CarriedBolt]]] | None:
+        """Return a transaction that waits for its commit, as far as the core knows; see :data:`Following`."""
+        assigned = self._processed.get(txid)
+        result = None if assigned is None else self._results.of_one(assigned.attempt)
+        return None if assigned is None or result is None else (assigned, result.load)
 
     # The end.
 
