@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import pytest
@@ -100,9 +100,9 @@ class Sum(BatchBolt, ICommitter):
 
 
 class Watched(OpenedMemoryState):
-    """A state that nobody may use beside its writes, the first of which waits for ``waits_for``."""
+    """A state that nobody may use beside its writes, some of which wait for a step, by their transaction."""
 
-    waits_for = ""
+    waits_for: ClassVar[dict[int, str]] = {}
     fails = False
 
     def __init__(self, *arguments: Any) -> None:
@@ -118,9 +118,9 @@ class Watched(OpenedMemoryState):
 
     def publish(self, txid: int, note: Any) -> None:
         with self._busy:
-            if txid == 1 and self.waits_for:
-                STEPS.wait_for(self.waits_for)
-            if txid == 1 and self.fails:
+            if txid in self.waits_for:
+                STEPS.wait_for(self.waits_for[txid])
+            if self.fails:
                 raise StateFailure("out of reach")
             super().publish(txid, note)
             STEPS.reach(f"published {txid}")
@@ -129,7 +129,7 @@ class Watched(OpenedMemoryState):
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
     monkeypatch.setattr("state.memory.OpenedMemoryState", Watched)
-    monkeypatch.setattr(Watched, "waits_for", "")
+    monkeypatch.setattr(Watched, "waits_for", {})
     monkeypatch.setattr(Watched, "fails", False)
     return Watched
 
@@ -144,7 +144,7 @@ def numbers(count: int) -> MemoryTransactionalSpout:
 
 def test_phases_run_beside_writes(watched: type[Watched], steps: Steps) -> None:
     """Transaction 1 is published only when the phase of 2 has put what goes on from what 1 has put."""
-    watched.waits_for, state = "2 has put", sums()
+    watched.waits_for, state = {1: "2 has put"}, sums()
     run(committing(numbers(20), Sum(), sums=state))
     assert values_in(state) == {"all": sum(range(20))}
     assert steps.reached.index("2 has put") < steps.reached.index("published 1")
@@ -153,7 +153,7 @@ def test_phases_run_beside_writes(watched: type[Watched], steps: Steps) -> None:
 
 def test_what_only_the_state_knows_is_waited_for(watched: type[Watched], steps: Steps) -> None:
     """A key that the group has not put is read when the group is published, and not beside its writes."""
-    watched.waits_for, state = "phase 2", sums()
+    watched.waits_for, state = {1: "phase 2"}, sums()
     run(committing(numbers(20), Sum(is_of_each=True), sums=state))
     assert values_in(state) == {n: n for n in range(20)}
     order = [steps.reached.index(each) for each in ("phase 2", "published 1", "2 has put")]
@@ -163,7 +163,7 @@ def test_what_only_the_state_knows_is_waited_for(watched: type[Watched], steps: 
 def test_writes_that_fail(watched: type[Watched], monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
     """The run stops with their error; of what has run beside them, nothing is written, and the next run goes on."""
     monkeypatch.setattr("txtopo.transactional.commit.tries.WRITE_RETRY_SECS", 0.0)
-    watched.waits_for, watched.fails, state = "2 has put", True, sums()
+    watched.waits_for, watched.fails, state = {1: "2 has put"}, True, sums()
     with pytest.raises(StopError, match="could not be written in 5 tries"):
         run(committing(numbers(20), Sum(), sums=state))
     assert values_in(state) == {}
@@ -179,10 +179,10 @@ class Flaky(Sum):
             raise FailedException("not now")
 
 
-def test_a_phase_that_fails_ahead(steps: Steps) -> None:
+def test_a_phase_that_fails_ahead(watched: type[Watched], steps: Steps) -> None:
     """It fails once more in its group, and is then replayed as always; nothing of it stays."""
-    state = sums()
-    report = run(committing(numbers(20), Flaky(), sums=state), threads=Late)
+    watched.waits_for, state = {2: "phase 3"}, sums()
+    report = run(committing(numbers(20), Flaky(), sums=state))
     assert values_in(state) == {"all": sum(range(20))}
     assert (report.failures, steps.reached.count("phase 3")) == (1, 3)
 
@@ -198,7 +198,7 @@ class Hanging(Sum):
 
 def test_a_phase_that_hangs_ahead(watched: type[Watched], steps: Steps) -> None:
     """The run stops, and names its transaction; the group before it is written."""
-    watched.waits_for = "phase 2"
+    watched.waits_for = {1: "phase 2"}
     with pytest.raises(StalledCommit) as stalled:
         run(committing(numbers(20), Hanging(), sums=sums()), Config(group_transactions_max=1, message_timeout_secs=0.5))
     steps.reach("the test is over")
