@@ -14,8 +14,8 @@ with the same attempts, since one was replayed. If the writes fail, the run stop
 durable. So a crash, or another coordinator, meets the same durable steps in the same order as without it.
 
 ``small`` of the benchmarks, at 40 ms a request, goes at 0.94 of the rate on a disk, the median of twelve pairs. Without
-this it was 0.82: a thread that makes 17 groups in 12 s waited 2 s for puts. A group on a disk waits a fifth of that, and
-its phases take the cores that the writes would need: there nothing runs ahead.
+this it was 0.82: the thread waited for puts for 2 s of 12. On a disk writes are a tenth of the time, and nothing runs
+ahead.
 """
 
 from __future__ import annotations
