@@ -172,7 +172,7 @@ def epoch_application(application: str) -> str:
 
 
 _EXPIRES = "txtopo.expires"
-_TOPOLOGY, _STATE, _INCARNATION, _KIND = "txtopo.topology", "txtopo.state", "txtopo.life", "txtopo.kind"
+_TOPOLOGY, _STATE, _INCARNATION, _KIND = "txtopo.topology", "txtopo.state", "txtopo.incarnation", "txtopo.kind"
 _LABEL = "txtopo.application"
 _FORMAT, _NEEDS = "txtopo.format", "txtopo.format.needs"
 

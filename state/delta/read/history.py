@@ -285,9 +285,9 @@ def _kept_as_of(location: Location, latest: DeltaTable, application: str, txid: 
     """Return what :func:`version_as_of` does of a transaction that the table has reached."""
     last = latest.transaction_version(application)
     if last is None or txid > last:
-        held = "nothing has been written to it yet" if last is None else f"its last transaction is {last}"
+        why = "nothing has been written to it yet" if last is None else f"its last transaction is {last}"
         raise StateAccessError(
-            f"transaction {txid} is not in the table at {location.address}: {held}; ask for that or an earlier one",
+            f"transaction {txid} is not in the table at {location.address}: {why}; ask for that or an earlier one",
             txid=txid,
         )
     return version_as_of(location, latest, application, txid)

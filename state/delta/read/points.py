@@ -90,8 +90,8 @@ class ShownPoints:
             if found.version >= first or found.txid is None or found.txid >= lowest:
                 continue
             lowest, version = found.txid, found.version
-            is_held = version < logged or (version in log.checkpoints and whole.has(version))
-            if version in versions and is_held:
+            is_kept = version < logged or (version in log.checkpoints and whole.has(version))
+            if version in versions and is_kept:
                 points.append(ShownPoint(lowest, found.written_ms))
         txid = latest.transaction_version(application) or 0
         made = next((each for each in log_entries(location, latest.version(), first) if each.txid == txid), None)

@@ -177,7 +177,7 @@ class _Cached:
         with self._lock:
             found = self._versions.get(version)
             if found is None:
-                nearest = min(self._versions.values(), key=lambda held: abs(held.version - version), default=None)
+                nearest = min(self._versions.values(), key=lambda loaded: abs(loaded.version - version), default=None)
                 found = self._versions[version] = load(nearest)
             self._versions.move_to_end(version)
             while len(self._versions) > VERSIONS_KEPT:

@@ -468,7 +468,7 @@ class OpenedSimulatedRows(OpenedSimulatedState, TakesRows):
             for part in own:
                 if part.until is not None:
                     until = part.until
-                    txids = {row: [] if self._time(row) <= until else held for row, held in txids.items()}
+                    txids = {row: [] if self._time(row) <= until else added for row, added in txids.items()}
                 for row in _rows(part):
                     txids.setdefault(row, []).append(txid)
         after: dict[Key, Any] = {row: RowCount(len(own), tuple(own)) if own else None for row, own in txids.items()}
@@ -506,16 +506,16 @@ class OpenedSimulatedExpiringRows(OpenedSimulatedRows, ExpiresRows):
     def expired(self, after: int, until: int) -> pa.Table:
         """Return the rows that expire after one time and up to another."""
         fields = self._state.value
-        held: Mapping[Any, Any] = self.rows
-        found = [row for row, count in held.items() for _ in range(count.value) if after < self._time(row) <= until]
+        rows: Mapping[Any, Any] = self.rows
+        found = [row for row, count in rows.items() for _ in range(count.value) if after < self._time(row) <= until]
         columns = list(zip(*found, strict=True)) or [()] * len(fields)
         return pa.table(dict(zip(fields.names, columns, strict=True)), schema=fields.arrow_schema())
 
     def holds(self, keys: pa.Table, after: int) -> pa.BooleanArray:
         """Return for each key whether it has a row that expires after a time."""
         fields = self._state.value
-        held: Sequence[Any] = [row for row in self.rows if self._time(row) > after]
-        found = {tuple(row[fields.index(name)] for name in self._state.key) for row in held}
+        rows: Sequence[Any] = [row for row in self.rows if self._time(row) > after]
+        found = {tuple(row[fields.index(name)] for name in self._state.key) for row in rows}
         return pa.array([tuple(row.values()) in found for row in keys.to_pylist()], pa.bool_())
 
 

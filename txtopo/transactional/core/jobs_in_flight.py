@@ -118,13 +118,13 @@ class JobsInFlight:
 
     def learn(self, job_id: int, elapsed_ms: int | None) -> None:
         """Set the size of later jobs by the time that a job took; call this before :meth:`end`."""
-        held = self.txids.get(job_id)
-        if held is not None and elapsed_ms is not None:
+        txids = self.txids.get(job_id)
+        if txids is not None and elapsed_ms is not None:
             # Jobs that started before the first one ended waited for the start of the executors.
             if self._first_warm_id is None:
                 self._first_warm_id = self._last_id + 1
             is_cold = job_id < self._first_warm_id
-            self._sizer = self._sizer.after(len(held), elapsed_ms, self._limits, is_cold=is_cold)
+            self._sizer = self._sizer.after(len(txids), elapsed_ms, self._limits, is_cold=is_cold)
 
     def end(self, job_id: int) -> tuple[int, ...]:
         """Remove a job, and return its transactions; none if it is unknown."""
