@@ -49,7 +49,7 @@ class LogUpkeep:
     def __init__(self, past: TablePast, make_thread: Callable[[], Executor] | None = None) -> None:
         self._past = past
         self._make_thread = make_thread or _make_thread
-        self._points = _KeptVersions(past)
+        self._versions = _KeptVersions(past)
         self._rounds = 0
         self._made: int | None = None
         """The version of the last checkpoint that it has made; None: it has made none."""
@@ -135,7 +135,7 @@ class LogUpkeep:
                     return
             # A crash leaves the rest to a clean-up.
             for place in removed.popleft().places:
-                if place not in needed and not self._points.needs(place):
+                if place not in needed and not self._versions.needs(place):
                     self._past.delete(place)
 
     def _submit(self, do: Callable[..., None], *args: Any) -> None:
@@ -169,8 +169,8 @@ class LogUpkeep:
         past.make_checkpoint(version, present)
         of_points: Collection[int] = ()
         if is_clean_up_due:
-            of_points = self._points.versions_of(schedule.kept, version)
-            needed |= self._points.keep(of_points, present)
+            of_points = self._versions.versions_of(schedule.kept, version)
+            needed |= self._versions.keep(of_points, present)
             self._kept_until = version
         # The entries that it replaces may be removed once it is durable.
         past.sync()
@@ -220,7 +220,7 @@ class LogUpkeep:
             kept: tuple[str, ...] = ()
             if each in of_points:
                 kept = (entry_path(each), checkpoint_path(each))
-            elif self._points.is_turn(each, own_turns):
+            elif self._versions.is_turn(each, own_turns):
                 kept = (entry_path(each),)
             deletion.delete(path for path in log.files[each] if path not in kept)
         return is_aging
