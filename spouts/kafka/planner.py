@@ -346,7 +346,7 @@ def check_ids(expected: Mapping[str, str], topics: Sequence[Topic]) -> None:
 
 
 class Publisher:
-    """Publishes the offsets of committed transactions to a consumer group, for Kafka's own tools.
+    """Publishes the offsets of committed transactions to a consumer group, for Kafka's tools.
 
     It never reads the group: metadata says where the spout continues. So a crash before a publication loses nothing.
     Without a group it does nothing.

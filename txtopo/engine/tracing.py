@@ -39,7 +39,7 @@ WAITING_MAX = 20_000
 """How many attempts wait for the collector; of more, the oldest are dropped."""
 
 AT_ONCE = 256
-"""How many attempts become spans before these are sent: the SDK's own queue takes 2,048 spans, and drops more."""
+"""How many attempts become spans before these are sent: the SDK's queue takes 2,048 spans, and drops more."""
 
 _FLUSH_SECS = 1.0
 _SEND_SECS = 10.0

@@ -172,7 +172,7 @@ def _parsed(polars: Any, given: Any) -> tuple[pl.Expr, str]:
     if isinstance(given, str):
         if _NOW.search(_TEXTS.sub("", given)):
             raise FieldsError(
-                f"{given!r} has the time at which it is written, not that of a row; compare the row's own times, or "
+                f"{given!r} has the time at which it is written, not that of a row; compare the row's times, or "
                 "keep rows for a time: windows, within=, ttl="
             )
         try:

@@ -28,7 +28,7 @@ class PeerDirectory:
 
     def __init__(self) -> None:
         self.incarnation = -1
-        """This worker's own incarnation; -1 until it is welcomed."""
+        """This worker's incarnation; -1 until it is welcomed."""
         self.sent: Counter[int] = Counter()
         """By incarnation, how many frames were sent to it."""
         self.received: Counter[int] = Counter()

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 def until_the_last(change: Callable[[], AbstractContextManager[None]]) -> Callable[[], AbstractContextManager[None]]:
     """Make the contexts of a change of the process share it: the first one makes it, the last one undoes it.
 
-    Otherwise, of two runs in threads, the one that begins later would take for the process' own state what the first
+    Otherwise, of two runs in threads, the one that begins later would take for the process' state what the first
     one has made of it, and leave that behind.
     """
     lock = threading.Lock()

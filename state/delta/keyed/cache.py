@@ -1,7 +1,7 @@
 """The driver's cache of a keyed table: values by key, and all rows in a mirror of segments.
 
 The cache is valid for exactly one version of the table. A table of up to ``keys_max`` keys is loaded as Python values
-and then updated by the state's own writes, so that a lookup, even of a new key, is a dict lookup. In a larger table,
+and then updated by the state's writes, so that a lookup, even of a new key, is a dict lookup. In a larger table,
 keys are looked up among the rows; those that are looked up alone are cached, also that a key is missing.
 """
 

@@ -95,7 +95,7 @@ class Replacement:
     Args:
         rows: the rows of new files: those that stay of the segments whose files go, then the write's own.
         stay: which rows stay of each segment whose file goes, by path.
-        hashes: the hash of the key of each of the write's own rows.
+        hashes: the hash of the key of each of the write's rows.
         slots: the slot of the key of each in the index, -1 if it is new; there is room for the new ones.
         gone: the slots of the keys that are removed.
         dead: the positions of all dead rows of each segment that has more of them now, or whose file goes, by path.

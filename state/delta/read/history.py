@@ -6,7 +6,7 @@ repair`` has rolled the table back: each version has the number of the last roll
 after that, it is searched up to the version that was restored.
 
 A transaction between two Delta writes can be read only if that is possible with certainty. Transactions that commit
-together are one Delta write, and only the rows' own txids distinguish them:
+together are one Delta write, and only the rows' txids distinguish them:
 
 * If the journal has the group that made the next version, and that group begins after the wanted transaction, nothing
   was written in between: the version before is the table as of the transaction.

@@ -121,7 +121,7 @@ class SparkWorkers(JobStarter):
                 raise JobFailure("it was cancelled")
 
     def _why(self, failure: Exception) -> Exception:
-        """Return the error that ended a job, without Spark's own lines."""
+        """Return the error that ended a job, without Spark's lines."""
         if is_spark_gone(self._context):
             return spark_is_gone(failure)
         wrong: ConfigError | None = error_of_python(str(failure))

@@ -1,4 +1,4 @@
-"""Finds JARs by their Maven coordinates, through Spark's own Ivy, so that Spark's mirrors and proxies apply.
+"""Finds JARs by their Maven coordinates, through Spark's Ivy, so that Spark's mirrors and proxies apply.
 
 Spark resolves ``spark.jars.packages`` when its JVM starts. So a child process starts a JVM, without a session, and
 prints where the JARs are. The answer is kept, because a JVM and Ivy take seconds even if nothing is missing.

@@ -134,7 +134,7 @@ class TracebackFilter:
     """Removes from lines the useless tracebacks that Python workers print when Spark closes their connections.
 
     A lost or cancelled job leaves running tasks behind. Spark closes their connections, and each worker prints a
-    traceback of Spark's own code. Several workers print at once, so the lines of their tracebacks are interleaved. All
+    traceback of Spark's code. Several workers print at once, so the lines of their tracebacks are interleaved. All
     other tracebacks stay whole.
     """
 

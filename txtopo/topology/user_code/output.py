@@ -413,7 +413,7 @@ def _has_other(record: logging.LogRecord) -> bool:
 
 
 def _is_printed(record: logging.LogRecord) -> bool:
-    """Return whether a user's own handler writes a record to a captured stream."""
+    """Return whether a user's handler writes a record to a captured stream."""
     logger: logging.Logger | None = logging.getLogger(record.name)
     while logger is not None:
         if any(isinstance(getattr(handler, "stream", None), _Stream) for handler in logger.handlers):
