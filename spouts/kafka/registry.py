@@ -207,6 +207,7 @@ def _is_of_network(error: BaseException) -> bool:
 
 
 _KEPT_MAX = 32
+"""How many serializers a thread keeps: more than a topology has, and no leak for one that makes them on the fly."""
 
 _kept = threading.local()
 

@@ -42,8 +42,9 @@ AT_ONCE = 256
 """How many attempts become spans before these are sent: the SDK's queue takes 2,048 spans, and drops more."""
 
 _FLUSH_SECS = 1.0
-_SEND_SECS = 10.0
-_CLOSE_SECS = 10.0
+"""How often what has ended becomes spans."""
+_SEND_SECS, _CLOSE_SECS = 10.0, 10.0
+"""How long a collector is waited for, and at the end of a run once more: as long as the SDK waits by itself."""
 _OUTCOMES = {VISIBLE: "committed", GIVEN_UP: "given up", FAILED: "failed", RETURNED: "rolled back"}
 
 logger = logging.getLogger("txtopo")

@@ -489,6 +489,7 @@ def _is_the_same(polars: Any, made: Expression, direct: Direct | None, fields: F
 
 
 _SAMPLE_ROWS = 13
+"""How many rows an expression is tried on: each list of samples comes in full, most of them more than once."""
 
 _VALUES: tuple[tuple[Any, list[Any]], ...] = (
     (pa.types.is_boolean, [True, None, False]),

@@ -59,6 +59,7 @@ FILE_ROWS = 500_000
 """The maximum number of rows in a file that the driver writes."""
 
 _SAMPLE_ROWS = 1_000
+"""From the first rows follows whether a dictionary is worth it, at a hundredth of the time of all."""
 
 _DICTIONARY_ROWS_MIN = 100
 """With fewer rows, a dictionary takes more bytes than it saves: of 10 rows of three columns 1,030 and not 973."""

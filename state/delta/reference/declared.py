@@ -33,6 +33,7 @@ VERSIONS_KEPT = 2
 """How many versions a process keeps: while transactions of the next one begin, those of the last one go on."""
 
 BYTES_MAX = 1 << 31
+"""The most bytes of a version in memory by default: each process has a copy, so a large table fails early, by name."""
 
 REFRESH = dt.timedelta(seconds=10)
 

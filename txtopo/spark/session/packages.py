@@ -23,6 +23,7 @@ from txtopo.spark.errors import line_that_matters
 from txtopo.spark.session.starting import why_it_did_not_start
 
 _RESOLVE_SECS = 600
+"""How long Ivy may take: some hundred MB over a slow line."""
 _ANSWER = "txtopo-jars:"
 
 _RESOLVE = """

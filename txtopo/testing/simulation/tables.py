@@ -44,6 +44,7 @@ from txtopo.testing.checkers import Version
 from txtopo.testing.simulation.history import SCHEDULE, Disk, SimulatedPast
 
 WRITE_TRIES_MAX = 10
+"""More than other writers can come between the tries of a write in a schedule."""
 
 
 OnVersion = Callable[[str, Version, Version], None]

@@ -42,6 +42,7 @@ LINE_CHARACTERS_MAX = 8 * 1024
 _LEFT_OUT_CHARACTERS = 64
 """At least as many as say how many are left out."""
 _SHARES_MAX = 4096
+"""How many attempts are counted at a time, some times as many as run in a process; the oldest go first."""
 _HANDLE = logging.Handler.handle.__code__
 
 logging.addLevelName(PRINT, "PRINT")
