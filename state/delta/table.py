@@ -146,7 +146,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
                     "configuration": now.among(known["configuration"]),
                 }
                 change = Change(is_of_rows=False, is_of_owner=True, metadata=[{"metaData": {**known, **told}}])
-                entry = entry_of(change, fence.notes(None), fence.applications(None), int(time.time() * 1000))
+                entry = entry_of(change, fence.commit_info(None), fence.applications(None), int(time.time() * 1000))
                 if self._location.folder.put_if_absent(entry_path(table.version() + 1), entry):
                     return
         except WORLD_ERRORS as error:

@@ -98,7 +98,7 @@ class Tracing(Observer):
     # The observer of a run, called in the run loop's thread.
 
     def began(self, record: Record, executors_lost: Callable[[], int]) -> None:
-        """Note that the run loop begins."""
+        """Record that the run loop begins."""
         del executors_lost
         self._ended.record = record
 

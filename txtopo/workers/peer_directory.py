@@ -69,7 +69,7 @@ class PeerDirectory:
         self._peers[successor.worker] = successor
 
     def lose(self, incarnation: int) -> bool:
-        """Note that a channel from or to an incarnation has ended; return whether the driver must be told.
+        """Record that a channel from or to an incarnation has ended; return whether the driver must be told.
 
         It is, unless it has announced the death of that incarnation, which is the usual cause.
         """

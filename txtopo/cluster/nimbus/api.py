@@ -37,7 +37,7 @@ The body of a submission is one line of JSON, a ``Submission``, a newline, and t
                  "secondsLeft": of a wait, or null, "replicationCount": int, "holders": [HOST:PORT …],
                  "assignment": {"supervisor", "slot", "number"} or null,
                  "heartbeat": {"stage", "detail", "pid", "count", "figures": {}} or null}
-                 after a submission also "note": what was not waited for, or null; without the token "settings",
+                 after a submission also "warning": what was not waited for, or null; without the token "settings",
                  "reason" and "detail" are empty
     DONE        {"topologyOperation": "kill" …, "topologyId": ID, "status": "success", "topology": TOPOLOGY}
     ERROR       {"error": class of txtopo.errors, "errorMessage": text, "leader": "HOST:PORT" or null}
@@ -261,7 +261,7 @@ class NimbusApi:
             )
         self._metrics.submissions.inc()
         shown = await anyio.to_thread.run_sync(lambda: self._show(submitted.topology))
-        return answers.Json({**shown, "note": submitted.note}, 201)
+        return answers.Json({**shown, "warning": submitted.warning}, 201)
 
     async def _upload(self, request: Request, path: Path) -> Submission:
         """Write the archive to a file; return the description, the line before it."""

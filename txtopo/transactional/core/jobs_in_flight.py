@@ -72,7 +72,7 @@ class JobsInFlight:
         return bool(self._of_suspects)
 
     def record_begun(self, job_id: int) -> bool:
-        """Note that an executor works on a job; return whether that is news."""
+        """Record that an executor works on a job; return whether that is news."""
         is_news = job_id in self.txids and job_id not in self._begun
         if is_news:
             self._begun.add(job_id)
@@ -93,14 +93,14 @@ class JobsInFlight:
         return job_id in self.txids and job_id not in self._cancelled
 
     def cancel(self, job_id: int) -> bool:
-        """Note that a job is to be cancelled; return False if there is nothing to cancel any more."""
+        """Record that a job is to be cancelled; return False if there is nothing to cancel any more."""
         is_expected = self.is_expected(job_id)
         if is_expected:
             self._cancelled.add(job_id)
         return is_expected
 
     def record_rolled_back(self, job_id: int | None) -> None:
-        """Note that a transaction was rolled back whose attempt a job is still working on."""
+        """Record that a transaction was rolled back whose attempt a job is still working on."""
         if job_id in self.txids:
             self._rolled_back.add(job_id)
 
