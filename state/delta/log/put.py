@@ -117,7 +117,7 @@ def _last_in(location: Location) -> str:
 
 
 def entry_of(change: Change, commit_info: Mapping[str, str], applications: Mapping[str, int], time_ms: int) -> bytes:
-    """Return the entry of a change, at ``time_ms`` since 1970; ``commit_info`` is what it says beyond Delta's own words."""
+    """Return the entry of a change, at ``time_ms`` since 1970; ``commit_info`` is what it says beyond Delta's words."""
     removed = {file.path: file for file in change.removed}
     assert not any(file.is_in(removed) for file in change.added), "readers take the removal of a file for the last word"
     information = {
