@@ -16,8 +16,8 @@ from tests.crashes import Crash, survives
 from txtopo import Config
 from txtopo.assembly.report import Progress, RunReport
 from txtopo.cli.console import Console
+from txtopo.cli.display.lines import ProgressLines
 from txtopo.cli.display.live import LiveDisplay
-from txtopo.cli.display.plain import PlainLines
 from txtopo.engine.runner import run_with
 from txtopo.testing.inline import inline_environment
 from txtopo.topology.topology import TransactionalTopology
@@ -88,7 +88,7 @@ def test_a_run_of_an_example_is_shown(ran, command_line, capsys):
             display.finish(ran.report)
         assert ran.report.topology_id in console.file.getvalue(), name
     capsys.readouterr()
-    lines = PlainLines()
+    lines = ProgressLines()
     for each in ran.progress:
         lines.update(each)
     lines.finish(ran.report)

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.cli.console import Console
+from txtopo.cli.display.lines import INTERVAL_SECS, Lines
 from txtopo.cli.display.live import Display
-from txtopo.cli.display.plain import INTERVAL_SECS, Lines
 from txtopo.cli.display.rate import RecentRate
 from txtopo.text.words import count_of
 
