@@ -1,7 +1,8 @@
 """Simulated tables: versioned, with application transactions and optimistic conflicts, like Delta's.
 
 A write reads the newest version, checks the fence in it, and adds the next version. If another writer has added that
-version meanwhile, the write starts again. Every new version is passed to the checkers.
+version meanwhile, the write starts again. Every new version is passed to the checkers. A
+:class:`~state.memory.MemoryState` has one version, no other writers and no past, so it can't stand for them.
 """
 
 from __future__ import annotations
