@@ -173,8 +173,8 @@ def checked(
 
 
 @attrs.frozen
-class Looked:
-    """A topology that is only looked at, and may be running."""
+class DryRun:
+    """What a rewind would do to a topology, which may be running; nothing is written."""
 
     subject: RepairSubject
     past: Past
@@ -184,7 +184,7 @@ class Looked:
     """The last transaction that is committed; a group after it may be decided."""
 
     @classmethod
-    def of(cls, subject: RepairSubject, open_store: Callable[[], Store], txid: int | None = None) -> Looked:
+    def of(cls, subject: RepairSubject, open_store: Callable[[], Store], txid: int | None = None) -> DryRun:
         """Read journal and tables, maybe for a txid; raise StopError if a repair or a rewind is unfinished."""
         with contextlib.closing(open_store()) as store:
             coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())
