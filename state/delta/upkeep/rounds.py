@@ -15,10 +15,8 @@ from state.delta.upkeep.schedule import Upkeep
 _POLL_SECS = 1
 """How long a deletion trusts its last look at the table."""
 
-
 _REMOVE_SECS = 10
 """How often files that were removed just now are deleted in an object store, where each look is a request."""
-
 
 _UNNAMED_SECS = 24 * 3600
 """How long files stay that no version names: of writes that are being prepared, in any process, and of dead ones."""
@@ -28,7 +26,6 @@ _KEPT_PER_VERSION, _VERSIONS_MAX = 20, 1_000
 """A checkpoint has every file that is kept. So it is made once there is a version more for so many of them, or so many
 versions more: one every 50 writes took 7 % of a core after a minute of 50 a second, and what a second costs grew with
 the square of its writes. A reader of the log reads a twentieth more, at most."""
-
 
 _CHECKPOINTS_PER_CLEAN_UP = 20
 """Removing what is too old lists all files, so it follows only every 20th checkpoint, including the first."""

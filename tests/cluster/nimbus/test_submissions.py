@@ -150,7 +150,7 @@ def test_leader_with_a_full_disk(make: Make, tmp_path: Path) -> None:
             client.submit(Submission("words", "words", "words"), tmp_path / "code.zip")
         assert nimbus.is_alive()
         enlarge()
-        assert client.submit(Submission("words", "words", "words"), tmp_path / "code.zip")["status"] == "ACTIVE"
+        assert client.submit(Submission("words", "words", "words"), tmp_path / "code.zip").status == "ACTIVE"
 
 
 def test_end_while_a_submission_waits_for_ever(make: Make) -> None:

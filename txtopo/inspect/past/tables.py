@@ -16,7 +16,7 @@ from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import Owner
 from state.delta.log.vectors import has_vectors
 from state.delta.read.history import look_up
-from state.delta.read.points import ShownPoint, ShownPoints
+from state.delta.read.points import ShownPoint, ShownPoints, TableVersions
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import DivergenceError, TxtopoError
@@ -58,7 +58,7 @@ class Kept:
         # Besides our own there may be files that others have put elsewhere: beside the log, and where their rows are.
         others = (file.path.rpartition("/")[0] for file in files_of(location, table).values())
         items = [item for below in {"", DATA_FOLDER, LOG_FOLDER, *others} for item in location.folder.list(below)]
-        points = None if owner is None else ShownPoints.of(location, table, owner.application)
+        points = None if owner is None else TableVersions(location, table, owner.application).points()
         return cls(len(items), sum(item.size for item in items), points)
 
 

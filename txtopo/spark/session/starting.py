@@ -25,7 +25,6 @@ _LINES_SHOWN = 10
 _OUTPUT_ENDS_SECS = 1.0
 """How long to wait for the last output of a dead JVM."""
 
-
 _HINTS = (
     (r"heap|[Mm]emory|enough space", "see spark.driver.memory, which takes for example 2g"),
     (r"VM option|Unrecognized option|agent library", "see spark.driver.extraJavaOptions and JAVA_TOOL_OPTIONS"),

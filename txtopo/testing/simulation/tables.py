@@ -47,7 +47,6 @@ from txtopo.testing.simulation.history import SCHEDULE, Disk, SimulatedPast
 WRITE_TRIES_MAX = 10
 """More than other writers can come between the tries of a write in a schedule."""
 
-
 OnVersion = Callable[[str, Version, Version], None]
 """Called with the table's name, the version before, and the new one."""
 

@@ -81,7 +81,6 @@ METADATA_BYTES_MAX = VALUE_BYTES_MAX - 100
 NOTE_BYTES_MAX = VALUE_BYTES_MAX
 """A note of more bytes does not go into the group's value."""
 
-
 Folds = Mapping[str, Mapping[str, tuple[str, int]]]
 """By the identity of a table and its columns, what is folded into them, in words, and the transaction that the table
 was at when that was said first: nothing has been folded so until a later one is committed."""

@@ -48,7 +48,6 @@ MAY_BE_LEFT = ("trees in ackers", "queued tuples")
 """What may be left when a run ends: an acker keeps a message that comes after its root was settled as a tree; and ticks
 are queued."""
 
-
 RATES = {
     Fault.KILLS: 0.01,
     Fault.ERRORS: 0.004,

@@ -22,9 +22,11 @@ from txtopo.api.state import State, StateTable, TableDescription
 from txtopo.errors import DivergenceError, StopError
 from txtopo.files.folder import Folder
 from txtopo.journal.backfills import backfills_of, identities_in, unfinished_backfills
+from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.entries import JournalHeader, JournalPart
 from txtopo.journal.folders import asides as journal_asides, find_journal
 from txtopo.journal.search import JournalSearch
+from txtopo.text.words import NOTHING_CHANGED
 from txtopo.transactional.recovery import plans
 from txtopo.transactional.recovery.checkpoints import JOURNAL, Checkpoint, checkpoint_of, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark, rooms_of, tables_of
@@ -114,6 +116,34 @@ class Diagnosis:
     def is_sound(self) -> bool:
         """Whether there is nothing to repair."""
         return not self.divergences and not self.damage and self.unfinished is None
+
+    def repair(self, *, is_accepting: bool, is_anew: bool) -> plans.Repair | None:
+        """Return the repair to make, None if none is needed; raise StopError if it is impossible."""
+        if is_anew:
+            if self.anew is None:
+                raise StopError(
+                    "a table can't be moved aside, because it is not this topology's or txtopo can't move it: give "
+                    f"the state another path; {NOTHING_CHANGED}"
+                )
+            return self.anew
+        if self.unfinished is not None:  # before any other: its first steps are done already
+            return self.unfinished
+        if self.is_sound:
+            return None
+        if is_accepting:
+            if self.adopt is None:
+                raise StopError(
+                    f"foreign writes are not the only fault: leave out --accept-foreign-writes; {NOTHING_CHANGED}"
+                )
+            return self.adopt
+        if self.go_to is None:
+            why = "; ".join(self.obstacles) or "there is no journal of the committed transactions"
+            raise StopError(
+                f"the existing files are not enough for a repair: {why}. Restore the missing table, or the coordinator "
+                f"state with the journal (in {METADATA_DIR!r} beside the tables), from the same backup as the tables; "
+                f"or start anew with 'txtopo repair --start-anew'; {NOTHING_CHANGED}"
+            )
+        return self.go_to
 
 
 def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage: Sequence[str] = ()) -> Diagnosis:
