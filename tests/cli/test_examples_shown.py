@@ -11,7 +11,6 @@ import attrs
 import pytest
 
 from examples.orders_by_minute_load import ORDERS_A_FILE, write_file
-from examples.transactional_words import BATCH_BYTES
 from tests.crashes import Crash, survives
 from txtopo import Config
 from txtopo.assembly.report import Progress, RunReport
@@ -50,7 +49,7 @@ def ran(request, tmp_path, command_line) -> Ran:
         options = {"folder": str(tmp_path / "orders"), "watch": False}
     elif request.param == "transactional_words":
         (tmp_path / "in").mkdir()
-        (tmp_path / "in" / "a.txt").write_text("word of [bold]\n" * (3 * BATCH_BYTES // 15))
+        (tmp_path / "in" / "a.txt").write_text("word of [bold]\n" * (3 * 64 * 1024 // 15))  # three transactions
         options = {"input": str(tmp_path / "in")}
 
     def make() -> TransactionalTopology:
