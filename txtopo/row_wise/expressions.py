@@ -171,7 +171,7 @@ def _parsed(polars: Any, given: Any) -> tuple[pl.Expr, str]:
     if isinstance(given, str):
         if _NOW.search(_TEXTS.sub("", given)):
             raise FieldsError(
-                f"{given!r} has the time at which it is written, not that of a row; compare the row's own times, or "
+                f"{given!r} has the time at which it is written, not that of a row; compare the row's times, or "
                 "keep rows for a time: windows, within=, ttl="
             )
         try:
@@ -509,6 +509,7 @@ def _direct(polars: Any, reading: _Reading, tree: Any, made: Expression) -> Dire
 
 
 _SAMPLE_ROWS = 13
+"""How many rows an expression is tried on: each list of samples comes in full, most of them more than once."""
 
 _VALUES: tuple[tuple[Any, list[Any]], ...] = (
     (pa.types.is_boolean, [True, None, False]),
