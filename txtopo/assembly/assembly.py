@@ -59,7 +59,6 @@ JOB_TARGET_MS = 2_000
 """How long a job should take: Spark needs some 100 ms for one however small, which is 5 % of it, and what is committed
 waits for no more than that."""
 
-
 REAL_TIME_JOB_TARGET_MS = 250
 """The same in real-time mode, where a job has almost no cost of its own."""
 

@@ -261,7 +261,7 @@ class RunLoop:
                 self._submit(Role.COMMIT, functools.partial(self._commit, action))
             case actions.AbandonCommit():
                 self._abandon_commit()
-            case actions.CleanUp():  # what a crash leaves of it is in the run's own staging folder
+            case actions.CleanUp():  # what a crash leaves of it is in the run's staging folder
                 self._results.drop(lambda attempt: attempt.txid <= action.txid)
                 self._processed = {txid: each for txid, each in self._processed.items() if txid > action.txid}
                 self._parts.planner.clean_up(action.txid)

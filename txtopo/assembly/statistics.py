@@ -32,7 +32,6 @@ SNAPSHOT_SECS = 1.0
 SNAPSHOT_TRANSACTIONS_MAX = 100
 """Maximum number of transactions in a snapshot: the lowest uncommitted ones."""
 
-
 SNAPSHOT_READINGS_MAX = 100
 """Maximum number of readings in a snapshot."""
 

@@ -20,7 +20,6 @@ from txtopo.transactional.core.events import Event, Fenced
 STEPS_MAX = 8
 """How many steps of a group, such as writes of its tables, are made at the same time."""
 
-
 _WAIT_SECS = 1.0
 """How often the end of a run asks which cancelled jobs are still there."""
 

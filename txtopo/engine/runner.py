@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TURN_SECS = 0.0005
-"""How long a thread keeps Python's interpreter lock while another one waits for it. Python's own 5 ms are long for a
+"""How long a thread keeps Python's interpreter lock while another one waits for it. Python's 5 ms are long for a
 commit, which gives the lock away at each wait for the disk and in Arrow, and wants it back: beside a thread that never
 rests, as the upkeep of a log for some tenths of a second, one took 87 ms on a busy machine, and 148 with 5 ms."""
 

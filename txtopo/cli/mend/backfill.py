@@ -13,7 +13,7 @@ from txtopo.backfill.backfill import BackfillNews, backfill
 from txtopo.backfill.part import BackfillPart
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.interrupts import Interrupts
-from txtopo.cli.display.plain import PlainLines
+from txtopo.cli.display.lines import ProgressLines
 from txtopo.cli.look.points import planned_point
 from txtopo.cli.target import takes_target
 from txtopo.config import TopologyKind
@@ -45,7 +45,7 @@ def backfill_command(target: Target, state: str, first: int | None) -> None:
     topology is stopped, the states join it, and 'txtopo run' with the new code goes on from there. If the command is
     stopped or killed, the same command goes on.
     """
-    display = PlainLines()
+    display = ProgressLines()
     interrupts = Interrupts(display.stopping)
 
     def on_progress(progress: Progress) -> None:
@@ -73,7 +73,7 @@ def backfill_command(target: Target, state: str, first: int | None) -> None:
     )
 
 
-def _environment(target: Target, display: PlainLines) -> Environment:
+def _environment(target: Target, display: ProgressLines) -> Environment:
     from txtopo.spark.jobs.job_runner import spark_job_runner  # noqa: PLC0415 - imports pyspark only if Spark is used
     from txtopo.spark.session.sessions import check_spark  # noqa: PLC0415 - as above
 

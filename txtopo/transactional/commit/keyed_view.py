@@ -131,7 +131,7 @@ class KeyedView(TransactionView):
         self._is_unchecked = False
 
     def get(self, key: Key) -> StateValue | None:
-        """Return the stored value of one key, including this transaction's own write."""
+        """Return the stored value of one key, including this transaction's write."""
         # A way of its own: of a key that the group has put it takes 1.6 µs, and by multi_get 3.2.
         if not self._is_by_key:
             self._begin_by_key()
@@ -147,7 +147,7 @@ class KeyedView(TransactionView):
         return self._durable((key,))[0]
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return the stored value of each key, including this transaction's own writes."""
+        """Return the stored value of each key, including this transaction's writes."""
         self._begin_by_key()
         missing = [key for key, value in zip(keys, self._at_hand(keys), strict=True) if value is _MISSING]
         found = dict(zip(missing, self._durable(missing), strict=True)) if missing else {}

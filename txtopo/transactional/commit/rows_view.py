@@ -103,8 +103,8 @@ class RowsView(TransactionView):
 
     def rows_held(self) -> int:
         """Return the number of rows that are not taken."""
-        held: int = self._of_expiring(lambda pending: pending.count(pending.taken_until()))
-        return held
+        count: int = self._of_expiring(lambda pending: pending.count(pending.taken_until()))
+        return count
 
     def holds(self, keys: pa.Table) -> pa.BooleanArray:
         """Return for each key whether it has a row that is not taken."""
