@@ -17,7 +17,6 @@ from txtopo.topology.user_code.blame import record_tuple
 TUPLES_WAITING_MAX = 10_000
 """The maximum number of tuples that wait to be converted to columns."""
 
-
 T = TypeVar("T")
 
 _R = TypeVar("_R", bound=Sequence[Any])

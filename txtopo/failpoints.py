@@ -10,102 +10,35 @@ reached for the COUNT-th time (by default the first). Actions are ``kill`` (SIGK
 and ``fail`` (raises FailedException, like an external failure). The simulator arms them from inside, with
 :func:`armed`.
 
-Source: etcd's gofail and FreeBSD's fail(9).
+A failpoint is named where it is reached, and nowhere else; what may be armed is read from the sources.
+
+Source: etcd's gofail, which reads them as well, and FreeBSD's fail(9).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from txtopo.errors import ConfigError, FailedException
 from txtopo.text.suggestions import did_you_mean
 
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
 ENVIRONMENT = "TXTOPO_FAILPOINTS"
 
-_STEPS = {
-    "lead.take": "the lead is taken from the store",
-    "table.open": "a table is opened, which fences it; once for each table",
-    "recovery.write": "recovery publishes a decided group's write to a table; once for each table",
-    "recovery.commit": "recovery marks a published group as committed",
-    "recovery.begin": "recovery records that states are begun empty",
-    "recovery.aside": "recovery sets the former table of such a state aside; once for each table",
-    "recovery.begun": "recovery records the new tables of such states",
-    "table.grow": "a table gets columns that it lacks, or deletion vectors are turned on or off, when a run begins",
-    "recovery.confirm": "a new leader records that it has recovered",
-    "references.complete": "a run records versions of reference tables that transactions were planned without",
-    "references.replan": "transactions that are not committed are planned again with the newest versions",
-    "spout.keep": "a spout's coordinator writes its own values to the store",
-    "metadata.save": "metadata of begun transactions is made durable",
-    "table.prepare": "a table's write is prepared; once for each table of a group",
-    "group.journal": "a group is appended to the journal",
-    "group.decide": "a group's note is recorded in the coordinator state, which decides the group",
-    "table.write": "a table's write is published; once for each table of a group",
-    "group.commit": "a published group is marked as committed in the coordinator state, by the next write to it",
-    "table.maintain": "a table is maintained",
-    "journal.cut": "a file of the journal that no point needs is removed; once for each file",
-    "repair.damage": "a repair sets aside coordinator state that can't be read",
-    "repair.begin": "a repair writes its plan into the coordinator state",
-    "repair.alteration": "a repair takes back what others have changed of a table itself; once for each table",
-    "repair.table": "a repair brings a table to its transaction in the plan; once for each table",
-    "repair.backfill": "a rewind moves aside the journals of the backfills that it undoes",
-    "repair.journal": "a repair writes the new state into the journal",
-    "repair.end": "a repair replaces the coordinator state and removes its plan",
-    "rename.begin": "a rename writes its plan into the coordinator state; of an id, into that of either id",
-    "rename.table": "a table gets its new owner; once for each table",
-    "rename.journal": "the journal of a topology that is renamed moves, and gets a part with the new names",
-    "rename.state": "the coordinator state of a topology that is renamed is copied to the new id",
-    "rename.shown": "the timeline of a topology that is renamed moves",
-    "rename.end": "a rename is off the record",
-    "fork.begin": "a fork is named in its folder, as one that is not finished",
-    "fork.table": "a fork makes a table; once for each table",
-    "fork.journal": "a fork writes its beginning into its journal",
-    "fork.state": "a fork begins its coordinator state",
-    "fork.end": "a fork is named in its folder as finished",
-    "backfill.begin": "a backfill founds its own coordinator state",
-    "backfill.table": "a backfill copies a table of the topology; once for each table",
-    "backfill.plan": "a backfill writes the plan to join the topology into the topology's coordinator state",
-    "backfill.enter": "a backfill writes the topology with its new states into the topology's journal",
-    "backfill.epoch": "a backfill keeps which epoch's part of the journal it reads",
-    "backfill.join": "a backfill records its new states in the topology's coordinator state",
-    "nimbus.number": "a nimbus takes a number for a submission",
-    "nimbus.keep": "a nimbus keeps the code of a topology on its disk: as the leader at a submission, or a copy",
-    "nimbus.upload": "a nimbus gives the code of a submission to the code distributor",
-    "nimbus.publish": "a nimbus publishes what the code of a submission consists of",
-    "nimbus.check": "a nimbus asks a supervisor whether the code of a submission builds its topology",
-    "nimbus.replicate": "a nimbus waits until enough others hold the code of a submission",
-    "nimbus.start": "a nimbus lets a submitted topology begin",
-    "nimbus.hold": "a nimbus says in ZooKeeper that it holds a copy of the code of a topology",
-    "nimbus.store": "a nimbus stores a topology's changed status",
-    "nimbus.assign": "a nimbus assigns a topology to a supervisor",
-    "nimbus.remove": "a nimbus removes a killed topology",
-    "supervisor.launch": "a supervisor starts a driver",
-    "supervisor.report": "a supervisor reports how a driver has ended",
-}
+_PACKAGES = ("txtopo", "state")
+"""The packages that reach failpoints."""
 
-_PLACES = {
-    "delta.write.checked": "a Delta write knows what it is to change, and has not written yet",
-    "delta.write.landed": "a Delta write is durable, but the coordinator does not know it yet",
-    "fork.shared": "the files of a fork's table are in its folder, and nothing names them yet",
-    "delta.prepared": "the files of a write are durable, and nobody sees them",
-    "folder.drafted": "a file is on disk, but only under its draft's name",
-    "folder.named": "a file has its name, but its folder is not synced yet, nor is a file whose name nobody knows",
-    "spout.emit": "an emitter is about to emit its share of a batch",
-    "bolt.execute": "a bolt is about to execute tuples, in either phase",
-    "pool.answer": "a worker of real-time mode has finished an attempt, and has not told the driver yet",
-    "pool.answered": "a worker of real-time mode has told the driver that it has finished an attempt",
-    "bolt.finish": "a bolt is about to finish its batch, in either phase",
-}
-
-FAILPOINTS: dict[str, str] = {
-    **{f"{name}.{side}": f"{side} {what}" for name, what in _STEPS.items() for side in ("before", "after")},
-    **_PLACES,
-}
-"""All failpoints, with a description of their place."""
+_REACHED = re.compile(r'\b(durable_step|reach)\("([a-z.]+)"\)')
 
 
 class ProcessDeath(BaseException):
@@ -151,6 +84,26 @@ def armed(handler: Handler) -> Iterator[None]:
         _handler = before
 
 
+def known_failpoints() -> list[str]:
+    """Return the names of all failpoints, sorted."""
+    names: set[str] = set()
+    for package in _PACKAGES:
+        found: Any = find_spec(package)  # which imports nothing
+        for source in _sources(found.loader.get_resource_reader(package).files()):
+            for kind, name in _REACHED.findall(source):
+                names |= {name} if kind == "reach" else {f"{name}.before", f"{name}.after"}
+    return sorted(names)
+
+
+def _sources(folder: Traversable) -> Iterator[str]:
+    """Yield what the modules below a folder consist of, which may be in an archive."""
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from _sources(each)
+        elif each.name.endswith(".py"):
+            yield each.read_text(encoding="utf-8")
+
+
 @attrs.define(eq=False)
 class _Charge:
     """The action that is armed for one failpoint."""
@@ -162,11 +115,13 @@ class _Charge:
 def arm_from_text(text: str) -> Handler | None:
     """Return the handler for ``TXTOPO_FAILPOINTS``, None if it is empty; raise ConfigError for what is wrong in it."""
     charges: dict[str, _Charge] = {}
-    for part in filter(None, (part.strip() for part in text.split(";"))):
+    parts = [part.strip() for part in text.split(";") if part.strip()]
+    known_names = known_failpoints() if parts else []
+    for part in parts:
         name, _, order = part.partition("=")
         action, _, count = order.partition(":")
-        if name not in FAILPOINTS:
-            hint = did_you_mean(name, FAILPOINTS) or f"; known failpoints: {', '.join(FAILPOINTS)}"
+        if name not in known_names:
+            hint = did_you_mean(name, known_names) or f"; known failpoints: {', '.join(known_names)}"
             raise ConfigError(f"{ENVIRONMENT}: there is no failpoint {name!r}{hint}")
         if action not in _ACTIONS or not (count or "1").isdecimal() or int(count or 1) < 1:
             known = ", ".join(_ACTIONS)

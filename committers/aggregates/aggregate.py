@@ -19,7 +19,6 @@ from txtopo.errors import FieldsError
 DIGITS_MAX = 38
 """Of a decimal."""
 
-
 _SAID = (bool, int, float, str)
 """The types of options that read alike in each run."""
 

@@ -20,7 +20,6 @@ from txtopo.api.reduction import ColumnReduction, Reduction
 _SUM_DIGITS = 10
 """A sum of decimals has so many digits more than its values, as in Spark."""
 
-
 _MEAN_DIGITS = 4
 """A mean of decimals has so many digits more behind the point than its values, as in Spark."""
 

@@ -24,10 +24,8 @@ _VALUE_AND_TIME = 2
 _TIME = "at"
 """What the name of the partial with the time ends with, after the aggregate's."""
 
-
 Ties: TypeAlias = Literal["smallest", "largest"]
 """Which of several rows with an equal order comes first."""
-
 
 TIES: Mapping[str, Reduction] = {"smallest": Reduction.MIN, "largest": Reduction.MAX}
 

@@ -34,7 +34,7 @@ SIDES = (LEFT, RIGHT)
 NAMES = ("left", "right")
 """The names of the sides."""
 
-MARK = 2
+MATCH = 2
 """Added to a side for a row that says of the side's rows of a key and a time that they have matched."""
 
 SIDE, AT, UNTIL = "side", "at", "until"

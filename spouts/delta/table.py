@@ -22,8 +22,7 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
 from state.delta.log.put import KNOWN_READER_FEATURES
 from state.delta.log.vectors import VECTORS_FEATURE
-from state.delta.read.history import version_as_of
-from state.delta.read.points import ShownPoints, rollbacks
+from state.delta.read.points import TableVersions
 from state.delta.read.reading import can_read_files
 from txtopo.api.data.types import ddl_name
 from txtopo.api.data.utc import EPOCH
@@ -118,11 +117,12 @@ class InputTable:
         if owner is None:
             raise ConfigError(f"as_of_txid is {txid}; the table at {address} is of no topology of txtopo")
         try:
-            found = version_as_of(self.location, table, owner.application, txid)
+            versions = TableVersions(self.location, table, owner.application)
+            found = versions.as_of(txid)
             reached = None if found is None else found.transaction_version(owner.application) or 0
             if found is not None and reached == txid:
                 return int(found.version())
-            points = ShownPoints.of(self.location, table, owner.application)
+            points = versions.points()
         except WORLD_ERRORS as error:
             raise self._unreadable(error) from error
         before, after = points.around(txid)
@@ -150,7 +150,7 @@ class InputTable:
         return self._read([InputFile(files[path]) for path in sorted(files)], "insert", version)
 
     def entry(self, identity: str, version: int) -> Entry | None:
-        """Return what a version does; None if it has no entry, see :meth:`check_kept`.
+        """Return what a version does; None if it has no entry.
 
         Raises:
             InputError: the table was replaced, or its columns do not fit any more.
@@ -303,7 +303,7 @@ class InputTable:
         owner, found = Owner.of(table), deque[tuple[int, int]]()
         if owner is not None:
             with contextlib.suppress(*WORLD_ERRORS):  # entries that are gone are told of when they are read
-                for each in rollbacks(self.location, table, owner.application, version - 1):
+                for each in TableVersions(self.location, table, owner.application).rollbacks(version - 1):
                     found.appendleft((each.restored or 0, each.version))
         return list(found)
 

@@ -52,7 +52,6 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TIMESTAMP_MS_MAX = 253_402_300_799_999
 """The end of the year 9999, the last of ``datetime``. A producer may write any number, for example microseconds."""
 
-
 Deserializer = Callable[[KafkaRecord], Sequence[Any] | Mapping[str, Any] | None]
 """Returns a record's values in the order of the fields, or by their names; None for no tuple. If it raises anything but
 an error of txtopo's, the record is a bad one."""

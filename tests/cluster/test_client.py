@@ -58,7 +58,7 @@ def test_errors_are_those_of_txtopo(make: Make, zipped: Path, tmp_path: Path) ->
     with ClusterClient([nimbus.address], "wrong") as stranger:
         with pytest.raises(RequestError, match="token"):
             stranger.kill("words")
-        assert "words" in [each["name"] for each in stranger.topologies()]
+        assert "words" in [each.name for each in stranger.topologies()]
 
 
 def test_odd_names(make: Make, zipped: Path) -> None:
@@ -67,9 +67,9 @@ def test_odd_names(make: Make, zipped: Path) -> None:
     cluster = make(2, **settings).start()
     with ClusterClient([cluster.leader().address], TOKEN) as client:
         for name in ("w%20?#&=;+", "数え-wörter", "-", "%2f", "summary", "x" * 100):
-            assert client.submit(Submission(name, "word-counts", "words"), zipped)["replicationCount"] == 2
-            assert client.deactivate(name)["name"] == name
-            assert client.topology(name)["status"] == "INACTIVE"
+            assert client.submit(Submission(name, "word-counts", "words"), zipped).replication_count == 2
+            assert client.deactivate(name).name == name
+            assert client.topology(name).status == "INACTIVE"
             client.kill(name, 0)
             wait_for("it is gone", lambda: client.topologies() == [])
 
@@ -97,7 +97,7 @@ def test_request_during_an_election(make: Make, zipped: Path) -> None:
         leader.kill()
         with ClusterClient(seeds, TOKEN, patience_secs=0.0) as hasty, pytest.raises(NoLeader):
             hasty.deactivate("words")
-        assert patient.deactivate("words")["status"] == "INACTIVE"
+        assert patient.deactivate("words").status == "INACTIVE"
     assert other.leads
 
 
@@ -110,8 +110,8 @@ def test_seeds_that_are_down_hang_or_do_not_lead(make: Make, zipped: Path) -> No
             started = time.monotonic()
             assert client.leader() == leader.address
             client.submit(WORDS, zipped)
-            assert client.deactivate("words")["status"] == "INACTIVE"
-            assert [each["name"] for each in client.topologies()] == ["words"]
+            assert client.deactivate("words").status == "INACTIVE"
+            assert [each.name for each in client.topologies()] == ["words"]
             assert time.monotonic() - started < 60.0
 
 
@@ -147,7 +147,7 @@ def test_request_that_was_not_sent(zipped: Path, fault: httpx.TransportError) ->
         with pytest.raises(NotAlive):
             client.kill("nobody")
         faults.append(fault)
-        assert client.submit(WORDS, zipped)["name"] == "words"
+        assert client.submit(WORDS, zipped).name == "words"
 
 
 def test_kill_whose_answer_is_lost(make: Make, zipped: Path) -> None:
@@ -159,5 +159,5 @@ def test_kill_whose_answer_is_lost(make: Make, zipped: Path) -> None:
     with ClusterClient([leader.address, other.address], TOKEN) as client:
         client.submit(WORDS, zipped)
         wait_for("the other one holds the code", lambda: other.codes() == leader.codes())
-        assert client.kill("words", 0)["status"] == "KILLED"
+        assert client.kill("words", 0).status == "KILLED"
         wait_for("it is gone", lambda: client.topologies() == [])

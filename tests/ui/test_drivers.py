@@ -11,9 +11,10 @@ import pytest
 
 from tests.ui.runs import EVIL, TRANSACTIONS, run_in
 from txtopo.cluster.driver.folder import TopologyPlace
+from txtopo.cluster.summaries import TopologySummary
 from txtopo.cluster.supervisor.pages import DriverPages
-from txtopo.inspect.answers import Can
-from txtopo.inspect.backend import NotFound
+from txtopo.inspect.answers import Can, CanCheck
+from txtopo.inspect.questions import NotFound, find
 from txtopo.inspect.run.slugs import slug_of
 from txtopo.ui.cluster import ClusterBackend
 
@@ -27,12 +28,14 @@ class Nimbus:
 
     pages: DriverPages
 
-    def get(self, path):
-        return {"nimbuses": [], "supervisors": []}
+    def nimbuses(self):
+        return []
+
+    def supervisors(self):
+        return []
 
     def topologies(self):
-        one = {"id": NAME, "status": "ACTIVE", "heartbeat": None, "assignment": None, "holders": [], "reason": ""}
-        return [{**one, "uptimeSeconds": 1}]
+        return [TopologySummary(NAME, status="ACTIVE", uptime_seconds=1)]
 
     def learn(self, nimbuses):
         pass
@@ -67,13 +70,21 @@ def test_earlier_runs_in_a_cluster(pages):
     """They have slugs of the topology's name in the cluster, and lead to the same answers."""
     backend = ClusterBackend(Nimbus(pages))
     own = slug_of(NAME)
-    assert [each.slug for each in backend.runs(own).runs] == [own, f"{own}@1"]
+
+    def asked(path, slug, **texts):
+        question, txid = find(path)
+        return question.asked(backend, slug, texts, txid)
+
+    assert [each.slug for each in asked("runs", own).runs] == [own, f"{own}@1"]
     header = backend.header(f"{own}@1")
     assert (header.id, header.slug, header.past, header.committed) == (NAME, f"{own}@1", 1, 2)
     assert backend.header(own).committed == TRANSACTIONS
     assert header.can == Can()
-    assert backend.plots(f"{own}@1", 60).plots
-    assert json.loads(backend.timeline(f"{own}@1", 0))["attempts"]["txid"] == [1, 2]
+    assert asked("plots", f"{own}@1", secs=["60"]).plots
+    assert json.loads(asked("timeline", f"{own}@1"))["attempts"]["txid"] == [1, 2]
+    assert [each.txid for each in asked("transactions", f"{own}@1", limit=["1"]).transactions] == [2]
+    told = asked("transaction/2", own)
+    assert (told.txid, told.can) == (2, CanCheck())
     for slug in (f"{own}@7", "nobody@1"):
         with pytest.raises(NotFound):
             backend.header(slug)

@@ -22,7 +22,6 @@ CLOCK_KEY = ""
 CLOCK_FIELD = "watermark"
 """The value field of a clock's state with the watermark."""
 
-
 _FOR_EVER = (1 << 63) - 1
 """The microseconds that a table can have on record."""
 

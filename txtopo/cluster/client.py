@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -29,7 +29,11 @@ import httpx
 from txtopo import errors
 from txtopo.cluster.asking import NobodyAnswers, asked, first_answer, is_answered
 from txtopo.cluster.code.submission import Submission
+from txtopo.cluster.summaries import NimbusSummary, SubmittedTopology, SupervisorSummary, TopologySummary
 from txtopo.errors import ClusterError, NoLeader, NotAlive, NotLeader, TransitionError, TxtopoError, Unreachable
+from txtopo.files.records import from_json
+
+T = TypeVar("T")
 
 _RETRY_SECS = 0.2
 """The first pause before all nimbuses are asked again; each next one is twice as long."""
@@ -119,19 +123,26 @@ class ClusterClient:
         """
         return self._patiently(lambda: self._ask_any(path))
 
-    def topologies(self) -> list[dict[str, Any]]:
-        """Return all topologies, as the API shows them."""
-        found: list[dict[str, Any]] = self.get("topology/summary")["topologies"]
-        return found
+    def nimbuses(self) -> list[NimbusSummary]:
+        """Return all live nimbuses."""
+        return [from_json(each, NimbusSummary) for each in self.get("nimbus/summary")["nimbuses"]]
 
-    def topology(self, name: str) -> dict[str, Any]:
-        """Return a topology by name or id, as the API shows it.
+    def supervisors(self) -> list[SupervisorSummary]:
+        """Return all live supervisors."""
+        return [from_json(each, SupervisorSummary) for each in self.get("supervisor/summary")["supervisors"]]
+
+    def topologies(self) -> list[TopologySummary]:
+        """Return all topologies."""
+        return [from_json(each, TopologySummary) for each in self.get("topology/summary")["topologies"]]
+
+    def topology(self, name: str) -> TopologySummary:
+        """Return a topology by name or id.
 
         Raises:
             NotAlive: there is none.
         """
         for each in self.topologies():  # a path of its own may be another's: "summary" is that of the list
-            if name in {each["id"], each["name"]}:
+            if name in {each.id, each.name}:
                 return each
         raise NotAlive(f"the cluster has no topology {name!r}")
 
@@ -154,12 +165,13 @@ class ClusterClient:
             if place is not None:
                 # A follower outlasts a supervisor that is away: it comes back, or the topology moves.
                 with contextlib.suppress(ClusterError) if follows else contextlib.nullcontext():
-                    yield from self._log_parts(place, topology["id"], starts)
+                    yield from self._log_parts(place, topology.id, starts)
             if not goes_on:
                 return
             time.sleep(_FOLLOW_SECS)
             try:
-                topology = self._ask_any(f"topology/{quote(topology['id'], safe='')}")
+                shown = self._ask_any(f"topology/{quote(topology.id, safe='')}")
+                topology = from_json(shown, TopologySummary)
                 place = self._log_place(topology) or place  # between two places, the old one may have unread lines
             except NoLeader:
                 continue  # without a nimbus the topology stays where it is, so its log is still the right one
@@ -174,15 +186,14 @@ class ClusterClient:
                 return
             yield part.content
 
-    def _log_place(self, topology: Mapping[str, Any]) -> str | None:
+    def _log_place(self, topology: TopologySummary) -> str | None:
         """Return the address of the supervisor that runs the topology, or of one that has its log."""
-        supervisors = {each["id"]: str(each["address"]) for each in self.get("supervisor/summary")["supervisors"]}
-        assigned = (topology["assignment"] or {}).get("supervisor")
-        if assigned in supervisors:
-            return supervisors[assigned]
+        supervisors = {each.id: each.address for each in self.supervisors()}
+        if topology.assignment is not None and topology.assignment.supervisor in supervisors:
+            return supervisors[topology.assignment.supervisor]
 
         def address_of_log(address: str) -> str:
-            if self._log_part(address, topology["id"], -1) is None:
+            if self._log_part(address, topology.id, -1) is None:
                 raise ClusterError(f"{address} has none")
             return address
 
@@ -229,7 +240,7 @@ class ClusterClient:
 
     # What the leader does.
 
-    def submit(self, submission: Submission, archive: Path) -> dict[str, Any]:
+    def submit(self, submission: Submission, archive: Path) -> SubmittedTopology:
         """Submit a topology, with a zip of its modules; return it when it is active.
 
         Waits for the check of the code and for replication, which may take minutes.
@@ -258,40 +269,39 @@ class ClusterClient:
                     "again"
                 ) from error
 
-        found: dict[str, Any] = self._patiently(lambda: send(self.leader()))
-        return found
+        return from_json(self._patiently(lambda: send(self.leader())), SubmittedTopology)
 
-    def activate(self, name: str) -> dict[str, Any]:
+    def activate(self, name: str) -> TopologySummary:
         """Let a topology begin transactions again; return it."""
         return self.change(name, "activate")
 
-    def deactivate(self, name: str) -> dict[str, Any]:
+    def deactivate(self, name: str) -> TopologySummary:
         """Let a topology begin no transaction; return it."""
         return self.change(name, "deactivate")
 
     def rebalance(
         self, name: str, wait_secs: float | None = None, settings: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
+    ) -> TopologySummary:
         """Restart a topology after a wait, with changed settings; return it."""
         return self.change(name, "rebalance", wait_secs, settings)
 
-    def kill(self, name: str, wait_secs: float | None = None) -> dict[str, Any]:
+    def kill(self, name: str, wait_secs: float | None = None) -> TopologySummary:
         """End a topology after a wait; return it. A second kill replaces the wait of the first."""
         return self.change(name, "kill", wait_secs)
 
     def change(
         self, name: str, what: str, wait_secs: float | None = None, settings: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
+    ) -> TopologySummary:
         """Ask for what one of the four methods above does, by its name; only ``rebalance`` has settings."""
         body = {"settings": dict(settings or {})} if what == "rebalance" else None
         path = f"topology/{quote(name, safe='')}/{what}" + ("" if wait_secs is None else f"/{wait_secs:g}")
         is_sent_again = False
 
-        def send() -> Any:
+        def send() -> TopologySummary:
             nonlocal is_sent_again
             leader = self.leader()
             try:
-                return self._post(leader, path, json=body)["topology"]
+                return from_json(self._post(leader, path, json=body)["topology"], TopologySummary)
             except httpx.TransportError as error:
                 is_sent_again = is_sent_again or not isinstance(error, _UNSENT)
                 raise NoLeader(f"the leader {leader} does not answer: {error}") from error
@@ -303,11 +313,10 @@ class ClusterClient:
                 raise
             except NotAlive:
                 if is_sent_again and what == "kill":
-                    return {"id": name, "name": name, "status": "KILLED", "secondsLeft": 0.0}
+                    return TopologySummary(name, name, status="KILLED", seconds_left=0.0)
                 raise
 
-        topology: dict[str, Any] = self._patiently(send)
-        return topology
+        return self._patiently(send)
 
     def _ask_any(self, path: str) -> Any:
         try:
@@ -342,7 +351,7 @@ class ClusterClient:
             return True
         return False
 
-    def _patiently(self, ask: Callable[[], Any]) -> Any:
+    def _patiently(self, ask: Callable[[], T]) -> T:
         deadline, wait_secs = time.monotonic() + self._patience_secs, _RETRY_SECS
         while True:
             try:

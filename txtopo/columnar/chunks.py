@@ -28,7 +28,6 @@ from txtopo.errors import FieldsError
 Row = Sequence[Any]
 """The values of a tuple, the attempt first."""
 
-
 _SAME_BY_NUMPY = frozenset({pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()})
 
 

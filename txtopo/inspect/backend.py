@@ -1,4 +1,4 @@
-"""Where answers come from; this one has them from a folder."""
+"""Answers to questions about topologies, from the folder in which their runs leave what there is to know."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import attrs
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -26,6 +26,7 @@ from txtopo.files.objects import ObjectFolder
 from txtopo.inspect import answers
 from txtopo.inspect.past import tables
 from txtopo.inspect.past.story import Known, story_of
+from txtopo.inspect.questions import NotFound, Question
 from txtopo.inspect.run import drawing, failures, header, settings
 from txtopo.inspect.run.known import KnownRun, is_live, now_of, status_of
 from txtopo.inspect.run.slugs import OF_RUN, slug_of
@@ -49,69 +50,6 @@ _PAST_OPEN_MAX = 8
 _LINES_MAX = 1_000
 """How many lines of lists are kept: those of 20 topologies with 50 earlier runs."""
 _NUMBER = re.compile(r"[0-9]{1,10}")
-
-
-class NotFound(TxtopoError):
-    """There is no such topology, transaction or state."""
-
-
-class Backend(Protocol):
-    """Answers for topologies.
-
-    *An implementation* may be called in any thread, and does not cache what may change within a second.
-
-    All methods raise NotFound for a topology that is not there, and ConfigError for what can't be read.
-    """
-
-    def topologies(self) -> answers.Topologies:
-        """Return all topologies."""
-
-    def header(self, slug: str) -> answers.Header:
-        """Return what a topology's header shows."""
-
-    def timeline(self, slug: str, since: int) -> bytes:
-        """Return the timeline after a record, as JSON text: many ask for it, so it is encoded once."""
-
-    def transactions(
-        self, slug: str, first: int, last: int | None, limit: int, *, failed: bool
-    ) -> answers.Transactions:
-        """Return transactions, newest first."""
-
-    def transaction(self, slug: str, txid: int) -> answers.Transaction:
-        """Return all about one transaction."""
-
-    def errors(self, slug: str) -> answers.Errors:
-        """Return the last errors in groups."""
-
-    def states(self, slug: str) -> answers.States:
-        """Return the states with their tables."""
-
-    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> answers.Rows:
-        """Return rows of a state."""
-
-    def graph(self, slug: str) -> answers.Graph:
-        """Return components and edges."""
-
-    def plots(self, slug: str, secs: int, until: int | None = None) -> answers.Plots:
-        """Return the plots of some seconds, the last ones or those before a moment in seconds since 1970."""
-
-    def settings(self, slug: str) -> answers.Settings:
-        """Return the settings."""
-
-    def runs(self, slug: str) -> answers.Runs:
-        """Return the last run and those before it that are kept, each with the slug under which it is answered for."""
-
-    def metrics(self) -> bytes:
-        """Return the metrics of the runs in Prometheus' format, and which of them are alive."""
-
-    def health(self) -> dict[str, str]:
-        """Return the status of each run, by topology."""
-
-    def cluster(self) -> answers.Cluster:
-        """Return the daemons of a cluster."""
-
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> answers.Changed:
-        """Activate, deactivate, rebalance or kill a topology of a cluster."""
 
 
 @attrs.define(eq=False)
@@ -246,32 +184,36 @@ class FolderBackend:
         """Whether one of the topologies runs, as far as this machine can see."""
         return any(is_live(each.known_run()) for each in self._refreshed().values())
 
+    def answer(self, question: Question, slug: str, given: Mapping[str, Any]) -> Any:
+        """Return the answer to a question."""
+        return question.ask(self, slug, **given)
+
     def topologies(self) -> answers.Topologies:
-        """See :class:`Backend`, as for all methods."""
+        """See :class:`~txtopo.inspect.questions.Backend`, as for what has no other words."""
         found = sorted(self._refreshed().values(), key=lambda each: each.id)
         return answers.Topologies(
             version(), str(self.output), topologies=[header.summary(each.known_run()) for each in found]
         )
 
     def header(self, slug: str) -> answers.Header:
-        """See :class:`Backend`."""
+        """See :class:`~txtopo.inspect.questions.Backend`."""
         topology = self._find(slug)
         known = topology.known_run()
         return header.header(known, answers.Can(topology.has_journal, topology.has_journal and self._can_replay))
 
     def timeline(self, slug: str, since: int) -> bytes:
-        """See :class:`Backend`."""
+        """Return the timeline after a record, as JSON text: many ask for it, so it is encoded once."""
         topology = self._find(slug)
         return topology.shown.since(since, now_of(topology.known_run()))
 
     def transactions(
         self, slug: str, first: int, last: int | None, limit: int, *, failed: bool
     ) -> answers.Transactions:
-        """See :class:`Backend`."""
+        """Return transactions, newest first."""
         return self._find(slug).shown.transactions(first, last, limit, failed=failed)
 
     def transaction(self, slug: str, txid: int) -> answers.Transaction:
-        """See :class:`Backend`."""
+        """Return all about one transaction."""
         topology = self._find(slug)
         if topology.past is not None:
             return _told_by_timeline(topology, txid)
@@ -302,12 +244,12 @@ class FolderBackend:
         )
 
     def errors(self, slug: str) -> answers.Errors:
-        """See :class:`Backend`."""
+        """Return the last errors in groups."""
         topology = self._find(slug)
         return failures.errors(topology.known_run())
 
     def states(self, slug: str) -> answers.States:
-        """See :class:`Backend`."""
+        """Return the states with their tables."""
         topology = self._find(slug)
         known = topology.known_run()
         described = {} if known.run is None else known.run.graph.get("states", {})
@@ -315,28 +257,28 @@ class FolderBackend:
         return answers.States(found, is_live(known), why)
 
     def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> answers.Rows:
-        """See :class:`Backend`."""
+        """Return rows of a state."""
         paths = {each.name: each.path for each in self.states(slug).states}
         if not paths.get(name):
             raise NotFound(f"there is no table of a state {name!r}")
         return tables.rows(name, paths[name], keys, txid, limit)
 
     def graph(self, slug: str) -> answers.Graph:
-        """See :class:`Backend`."""
+        """Return components and edges."""
         return drawing.graph(self._find(slug).known_run())
 
     def plots(self, slug: str, secs: int, until: int | None = None) -> answers.Plots:
-        """See :class:`Backend`."""
+        """Return the plots of some seconds, the last ones or those before a moment in seconds since 1970."""
         topology = self._find(slug)
         known = topology.known_run()
         return series.plots(topology.shown, secs, until, now_of(known), is_over=not is_live(known))
 
     def settings(self, slug: str) -> answers.Settings:
-        """See :class:`Backend`."""
+        """Return the settings."""
         return settings.settings(self._find(slug).known_run(), self._arguments)
 
     def runs(self, slug: str) -> answers.Runs:
-        """See :class:`Backend`."""
+        """Return the last run and those before it that are kept, each with the slug under which it is answered for."""
         topology = self._find(slug.partition(OF_RUN)[0])
         past = past_in(topology.timeline.folder)
         lines = [self._line_of(topology, number, folder) for number, folder in past.items()]
@@ -358,7 +300,7 @@ class FolderBackend:
         return self._lines[key]
 
     def metrics(self) -> bytes:
-        """See :class:`Backend`."""
+        """See :class:`~txtopo.inspect.questions.Backend`."""
         found = self._refreshed().values()
         registry = CollectorRegistry()
         registry.register(WrittenMetrics("topology", lambda: {each.id: each.timeline.metrics for each in found}))
@@ -368,15 +310,15 @@ class FolderBackend:
         return generate_latest(registry)
 
     def health(self) -> dict[str, str]:
-        """See :class:`Backend`."""
+        """See :class:`~txtopo.inspect.questions.Backend`."""
         return {each.id: status_of(each.known_run())[0] for each in self._refreshed().values()}
 
     def cluster(self) -> answers.Cluster:
-        """See :class:`Backend`."""
+        """See :class:`~txtopo.inspect.questions.Backend`."""
         raise NotFound("this page is of a folder; 'txtopo ui --cluster' shows a cluster")
 
     def change(self, slug: str, what: str, settings: Mapping[str, str]) -> answers.Changed:
-        """See :class:`Backend`."""
+        """See :class:`~txtopo.inspect.questions.Backend`."""
         del slug, settings
         raise NotFound(f"there is no cluster that could {what} it")
 

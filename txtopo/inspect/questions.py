@@ -1,5 +1,7 @@
 """What can be asked of a topology, once for all who serve it over HTTP: the page of a folder, and a supervisor.
 
+A nimbus passes questions on to the supervisor of the topology, and the page of a cluster asks a nimbus.
+
 A question has a path below that of its topology, and parameters that come as texts.
 """
 
@@ -7,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
 from txtopo.engine.timeline.records import SAMPLES_SECS
-from txtopo.errors import RuleError
+from txtopo.errors import RuleError, TxtopoError
 from txtopo.inspect import answers
-from txtopo.inspect.backend import Backend
 
 TXID_MAX = 1 << 62
 LIMIT_MAX = 1_000
@@ -28,6 +29,40 @@ Texts = Mapping[str, Sequence[str]]
 
 class BadQuestion(RuleError):
     """A parameter is missing, or not what it must be."""
+
+
+class NotFound(TxtopoError):
+    """There is no such topology, transaction or state."""
+
+
+class Backend(Protocol):
+    """Answers for topologies.
+
+    *An implementation* may be called in any thread, and does not cache what may change within a second.
+
+    All methods raise NotFound for a topology that is not there, and ConfigError for what can't be read.
+    """
+
+    def topologies(self) -> answers.Topologies:
+        """Return all topologies."""
+
+    def header(self, slug: str) -> answers.Header:
+        """Return what a topology's header shows."""
+
+    def answer(self, question: Question, slug: str, given: Mapping[str, Any]) -> Any:
+        """Return the answer to a question, given its parameters and what its path names."""
+
+    def metrics(self) -> bytes:
+        """Return the metrics of the runs in Prometheus' format, and which of them are alive."""
+
+    def health(self) -> dict[str, str]:
+        """Return the status of each run, by topology."""
+
+    def cluster(self) -> answers.Cluster:
+        """Return the daemons of a cluster."""
+
+    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> answers.Changed:
+        """Activate, deactivate, rebalance or kill a topology of a cluster."""
 
 
 @attrs.frozen
@@ -79,8 +114,8 @@ class Question:
         path: below the topology's; empty for its header. ``{txid}`` stands for a transaction.
         summary: what it asks for, in words.
         answer: the type of the answer.
-        ask: asks a backend, given the topology's slug and the parameters by name. A timeline comes as JSON text,
-            because many ask for it at the same time.
+        ask: asks the backend of a folder, given the topology's slug, the parameters by name, and what the path names.
+            A timeline comes as JSON text, because many ask for it at the same time.
         parameters: the parameters.
     """
 
@@ -98,14 +133,21 @@ class Question:
             TxtopoError: what the backend raises.
         """
         given = {each.name: each.of(texts) for each in self.parameters}
-        return (
-            self.ask(backend, slug, **given) if txid is None else self.ask(backend, slug, whole("txid", txid), **given)
-        )
+        if txid is not None:
+            given["txid"] = whole("txid", txid)
+        return backend.answer(self, slug, given)
 
 
-def _transactions(backend: Backend, slug: str, **given: Any) -> answers.Transactions:
+def _transactions(backend: Any, slug: str, **given: Any) -> Any:
     return backend.transactions(slug, given["from"], given["to"], given["limit"], failed=given["failed"] == 1)
 
+
+OF_TRANSACTION = Question(
+    "transaction/{txid}",
+    "One transaction: story, attempts, writes",
+    answers.Transaction,
+    lambda backend, slug, txid: backend.transaction(slug, txid),
+)
 
 QUESTIONS = (
     Question(
@@ -133,12 +175,7 @@ QUESTIONS = (
             Number("limit", 200, LIMIT_MAX),
         ),
     ),
-    Question(
-        "transaction/{txid}",
-        "One transaction: story, attempts, writes",
-        answers.Transaction,
-        lambda backend, slug, txid: backend.transaction(slug, txid),
-    ),
+    OF_TRANSACTION,
     Question(
         "errors", "The last hundred errors, in groups", answers.Errors, lambda backend, slug: backend.errors(slug)
     ),
@@ -175,11 +212,10 @@ QUESTIONS = (
 )
 """All questions, each once."""
 
-_OF_TRANSACTION = "transaction/"
-
 
 def find(path: str) -> tuple[Question, str | None] | None:
     """Return the question with a path, and the transaction in it; None if there is no such question."""
-    txid = path.removeprefix(_OF_TRANSACTION) if path.startswith(_OF_TRANSACTION) else None
-    known = path if txid is None else f"{_OF_TRANSACTION}{{txid}}"
-    return next(((each, txid) for each in QUESTIONS if each.path == known), None)
+    before, is_there, txid = path.partition(OF_TRANSACTION.path.partition("{")[0])
+    if is_there and not before:
+        return OF_TRANSACTION, txid
+    return next(((each, None) for each in QUESTIONS if each.path == path), None)

@@ -30,8 +30,9 @@ SWEEP_SECS = 1.0
 class Acceptor:
     """Listens on any free port of ``host``, an IPv4 or IPv6 address or a name, in the selector of its caller's loop.
 
-    *You* must call :meth:`accept` when it is ready, and :meth:`look` every ``SWEEP_SECS``, all in one thread. ``drop``
-    is called in that thread, with what stands for a newcomer, when its place is taken from it; it must close it.
+    *You* must call :meth:`accept` when it is ready, and :meth:`run_timers` every ``SWEEP_SECS``, all in one thread.
+    ``drop`` is called in that thread, with what stands for a newcomer, when its place is taken from it; it must close
+    it.
     """
 
     def __init__(self, host: str, selector: selectors.BaseSelector, drop: Callable[[socket.socket], None]) -> None:

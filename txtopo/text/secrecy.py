@@ -132,7 +132,6 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 """Texts that are secrets, or hold one, by their form: PEM, URLs, JWT, HTTP's headers, what clouds and chats give."""
 
-
 _kept: list[frozenset[str]] = []
 """The secrets that are hidden in each text of this process, whoever makes it fit for people."""
 

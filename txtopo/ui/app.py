@@ -1,4 +1,4 @@
-"""The page's application: its routes, each of which asks a :class:`~txtopo.inspect.backend.Backend`.
+"""The page's application: its routes, each of which asks a :class:`~txtopo.inspect.questions.Backend`.
 
 ``/api/v1`` answers JSON, ``/part`` the same as a piece of HTML, ``/`` and ``/t`` whole documents.
 """
@@ -26,8 +26,7 @@ from starlette.types import ASGIApp, Scope
 from txtopo.cluster.serving.answers import Json, body_of, settings_in
 from txtopo.errors import NotAlive, TransitionError, TxtopoError
 from txtopo.files.records import to_json
-from txtopo.inspect.backend import Backend, NotFound
-from txtopo.inspect.questions import QUESTIONS, BadQuestion, Question, whole
+from txtopo.inspect.questions import OF_TRANSACTION, QUESTIONS, Backend, BadQuestion, NotFound, Question, whole
 from txtopo.text.secrecy import without_secrets
 from txtopo.ui import views
 from txtopo.ui.checks import Begun, Check, CheckRuns, Checks, PageHeader
@@ -187,8 +186,10 @@ def _documents(page: Page) -> list[Route]:
         return HTMLResponse(views.topology_page(page.header(request.path_params["slug"])))
 
     def transaction(request: Request) -> Response:
-        slug, txid = request.path_params["slug"], whole("txid", request.path_params["txid"])
-        return HTMLResponse(views.transaction_page(page.header(slug), page.backend.transaction(slug, txid)))
+        slug, txid = request.path_params["slug"], request.path_params["txid"]
+        return HTMLResponse(
+            views.transaction_page(page.header(slug), OF_TRANSACTION.asked(page.backend, slug, {}, txid))
+        )
 
     def begin(request: Request) -> Response:
         token = request.query_params.get("token")

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import attrs
@@ -23,18 +23,17 @@ import httpx
 
 from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.decisions.lifecycle import Status
+from txtopo.cluster.summaries import NimbusSummary, SupervisorSummary, TopologySummary
 from txtopo.errors import ClusterError, NoLeader, TxtopoError
 from txtopo.files.records import from_json
 from txtopo.inspect import answers
-from txtopo.inspect.backend import NotFound
+from txtopo.inspect.questions import NotFound, Question
 from txtopo.inspect.run import header
 from txtopo.inspect.run.known import KnownRun
 from txtopo.inspect.run.slugs import OF_RUN, slug_of
 from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.text.extras import version
 from txtopo.transactional.core.record.history import first_line
-
-T = TypeVar("T")
 
 POLL_SECS = 0.5
 """How old may be what is known of the whole cluster."""
@@ -50,10 +49,10 @@ _UNREACHED = TimelineReader(Path("/nonexistent"))
 @attrs.frozen
 class _Seen:
     at: float = float("-inf")
-    nimbuses: Mapping[str, dict[str, Any]] = attrs.field(factory=dict)
+    nimbuses: Mapping[str, NimbusSummary] = attrs.field(factory=dict)
     """Those that are alive, by address."""
-    supervisors: Sequence[dict[str, Any]] = ()
-    topologies: Mapping[str, dict[str, Any]] = attrs.field(factory=dict)
+    supervisors: Sequence[SupervisorSummary] = ()
+    topologies: Mapping[str, TopologySummary] = attrs.field(factory=dict)
     """By slug."""
     summaries: Mapping[str, answers.Summary] = attrs.field(factory=dict)
     """What their runs say, by the topology's id."""
@@ -61,17 +60,17 @@ class _Seen:
 
 
 class ClusterBackend:
-    """The topologies of a cluster; a :class:`~txtopo.inspect.backend.Source`."""
+    """The topologies of a cluster; a :class:`~txtopo.inspect.questions.Backend`."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
         self._lock = threading.Lock()
         self._last = _Seen()
-        self._nimbuses: dict[str, dict[str, Any]] = {}
+        self._nimbuses: dict[str, NimbusSummary] = {}
         """All that were ever seen, as they were then."""
 
     def topologies(self) -> answers.Topologies:
-        """See :class:`~txtopo.inspect.backend.Source`, as for all methods."""
+        """See :class:`~txtopo.inspect.questions.Backend`, as for all methods."""
         seen = self._refreshed()
         found = [self._summary(seen, each) for each in seen.topologies.values()]
         place = ", ".join(seen.nimbuses) or "a cluster of which no nimbus answers"
@@ -79,105 +78,72 @@ class ClusterBackend:
         return answers.Topologies(version(), place, is_cluster=True, topologies=found)
 
     def header(self, slug: str) -> answers.Header:
-        """See :class:`~txtopo.inspect.backend.Source`."""
+        """See :class:`~txtopo.inspect.questions.Backend`."""
         seen = self._refreshed()
         topology = self._find(seen, slug)
         if OF_RUN in slug:
-            return attrs.evolve(self._asked(answers.Header, slug, ""), slug=slug, id=topology["id"])
-        status = topology["status"]
+            return attrs.evolve(from_json(self._ask(slug, "").json(), answers.Header), slug=slug, id=topology.id)
         try:
-            found = self._asked(answers.Header, slug, "")
+            found = from_json(self._ask(slug, "").json(), answers.Header)
         except (NotFound, ClusterError, NoLeader) as error:
-            found = header.header(_unreached(topology["id"]))
+            found = header.header(_unreached(topology.id))
             found = attrs.evolve(found, timeline=answers.HasTimeline(is_there=False, why=error.message))
-        is_going_on = status in _GOING_ON
+        is_going_on = topology.status in _GOING_ON
         return attrs.evolve(
             found,
             **self._own(seen, topology, found),
-            is_active=status == Status.ACTIVE.value,
+            is_active=topology.status == Status.ACTIVE.value,
             can=answers.Can(activate=is_going_on, rebalance=is_going_on, kill=True),
         )
 
-    def timeline(self, slug: str, since: int) -> bytes:
-        """See :class:`~txtopo.inspect.backend.Source`."""
-        return self._ask(slug, "timeline", since=since).content
-
-    def transactions(
-        self, slug: str, first: int, last: int | None, limit: int, *, failed: bool
-    ) -> answers.Transactions:
-        """See :class:`~txtopo.inspect.backend.Source`."""
-        query = {"from": first, "to": last, "limit": limit, "failed": int(failed)}
-        return self._asked(answers.Transactions, slug, "transactions", **query)
-
-    def transaction(self, slug: str, txid: int) -> answers.Transaction:
-        """See :class:`~txtopo.inspect.backend.Source`."""
-        return attrs.evolve(self._asked(answers.Transaction, slug, f"transaction/{txid}"), can=answers.CanCheck())
-
-    def errors(self, slug: str) -> answers.Errors:
-        """See :class:`~txtopo.inspect.backend.Source`."""
-        return self._asked(answers.Errors, slug, "errors")
-
-    def states(self, slug: str) -> answers.States:
-        """See :class:`~txtopo.inspect.backend.Source`."""
-        return self._asked(answers.States, slug, "state")
-
-    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> answers.Rows:
-        """See :class:`~txtopo.inspect.backend.Source`."""
-        return self._asked(answers.Rows, slug, "state/rows", name=name, key=list(keys), txid=txid, limit=limit)
-
-    def graph(self, slug: str) -> answers.Graph:
-        """See :class:`~txtopo.inspect.backend.Source`."""
-        return self._asked(answers.Graph, slug, "graph")
-
-    def plots(self, slug: str, secs: int, until: int | None = None) -> answers.Plots:
-        """See :class:`~txtopo.inspect.backend.Source`."""
-        return self._asked(answers.Plots, slug, "plots", secs=secs, until=until)
-
-    def settings(self, slug: str) -> answers.Settings:
-        """See :class:`~txtopo.inspect.backend.Source`."""
-        return self._asked(answers.Settings, slug, "settings")
-
-    def runs(self, slug: str) -> answers.Runs:
-        """See :class:`~txtopo.inspect.backend.Source`."""
-        own = slug.partition(OF_RUN)[0]
-        runs = self._asked(answers.Runs, own, "runs").runs
-        return answers.Runs(
-            [attrs.evolve(each, slug=f"{own}{''.join(each.slug.partition(OF_RUN)[1:])}") for each in runs]
-        )
+    def answer(self, question: Question, slug: str, given: Mapping[str, Any]) -> Any:
+        """Return what the topology's supervisor answers, which another version of txtopo may have made."""
+        query = {name: value for name, value in given.items() if f"{{{name}}}" not in question.path}
+        answer = self._ask(slug, question.path.format_map(given), **query)
+        if question.answer is answers.Timeline:
+            return answer.content
+        found: Any = from_json(answer.json(), question.answer)
+        if isinstance(found, answers.Transaction):
+            return attrs.evolve(found, can=answers.CanCheck())
+        if isinstance(found, answers.Runs):
+            own = slug.partition(OF_RUN)[0]
+            runs = [attrs.evolve(each, slug=f"{own}{''.join(each.slug.partition(OF_RUN)[1:])}") for each in found.runs]
+            return answers.Runs(runs)
+        return found
 
     def metrics(self) -> bytes:
         """Return nothing: each daemon has its own."""
         return b""
 
     def health(self) -> dict[str, str]:
-        """See :class:`~txtopo.inspect.backend.Backend`: each driver's metrics and health are its supervisor's."""
+        """See :class:`~txtopo.inspect.questions.Backend`: each driver's metrics and health are its supervisor's."""
         return {}
 
     def cluster(self) -> answers.Cluster:
-        """See :class:`~txtopo.inspect.backend.Source`."""
+        """See :class:`~txtopo.inspect.questions.Backend`."""
         seen = self._refreshed()
-        topologies = sorted(seen.topologies.values(), key=lambda each: str(each["id"]))
+        topologies = sorted(seen.topologies.values(), key=lambda each: each.id)
         nimbuses = [
             answers.Nimbus(
                 address,
-                is_leader=each["isLeader"],
+                is_leader=each.is_leader,
                 is_alive=address in seen.nimbuses,
-                started_at=each["startedAt"],
-                version=each["version"],
-                code_held=[topology["id"] for topology in topologies if address in topology["holders"]],
+                started_at=each.started_at,
+                version=each.version,
+                code_held=[topology.id for topology in topologies if address in topology.holders],
             )
             for address, each in sorted(self._nimbuses.items())
         ]
         supervisors = [
             answers.Supervisor(
-                each["address"],
-                started_at=each["startedAt"],
-                slots=each["slotsTotal"],
-                used=each["slotsUsed"],
+                each.address,
+                started_at=each.started_at,
+                slots=each.slots_total,
+                used=each.slots_used,
                 drivers=[
-                    answers.Driver(slug_of(topology["id"]), topology["id"], (topology["heartbeat"] or {}).get("pid"))
-                    for topology in topologies
-                    if (topology["assignment"] or {}).get("supervisor") == each["id"]
+                    answers.Driver(slug_of(one.id), one.id, None if one.heartbeat is None else one.heartbeat.pid)
+                    for one in topologies
+                    if one.assignment is not None and one.assignment.supervisor == each.id
                 ],
             )
             for each in seen.supervisors
@@ -185,11 +151,11 @@ class ClusterBackend:
         return answers.Cluster(time.time(), nimbuses, supervisors, seen.why)
 
     def change(self, slug: str, what: str, settings: Mapping[str, str]) -> answers.Changed:
-        """See :class:`~txtopo.inspect.backend.Source`."""
-        name = self._find(self._refreshed(), slug)["id"]
+        """See :class:`~txtopo.inspect.questions.Backend`."""
+        name = self._find(self._refreshed(), slug).id
         after = self._client.change(name, what, settings=settings)
         self._last = attrs.evolve(self._last, at=float("-inf"))  # so that the next answer shows it
-        return answers.Changed(after["id"], after["status"], after["secondsLeft"])
+        return answers.Changed(after.id, after.status, after.seconds_left)
 
     # What all share.
 
@@ -205,9 +171,9 @@ class ClusterBackend:
             return self._last
 
     def _read(self) -> _Seen:
-        nimbuses = {each["address"]: each for each in self._client.get("nimbus/summary")["nimbuses"]}
-        supervisors = self._client.get("supervisor/summary")["supervisors"]
-        topologies = {slug_of(each["id"]): each for each in self._client.topologies()}
+        nimbuses = {each.address: each for each in self._client.nimbuses()}
+        supervisors = self._client.supervisors()
+        topologies = {slug_of(each.id): each for each in self._client.topologies()}
         summaries = self._client.page()
         self._client.learn(nimbuses)
         self._nimbuses |= nimbuses
@@ -218,39 +184,39 @@ class ClusterBackend:
         return _Seen(time.monotonic(), nimbuses, supervisors, topologies, said)
 
     @staticmethod
-    def _find(seen: _Seen, slug: str) -> dict[str, Any]:
+    def _find(seen: _Seen, slug: str) -> TopologySummary:
         own = slug.partition(OF_RUN)[0]
         if own not in seen.topologies:
             raise NotFound(f"there is no topology {own!r} on the cluster{f': {seen.why}' if seen.why else ''}")
         return seen.topologies[own]
 
-    def _summary(self, seen: _Seen, topology: dict[str, Any]) -> answers.Summary:
-        said = seen.summaries.get(topology["id"]) or header.summary(_unreached(topology["id"]))
+    def _summary(self, seen: _Seen, topology: TopologySummary) -> answers.Summary:
+        said = seen.summaries.get(topology.id) or header.summary(_unreached(topology.id))
         found = attrs.evolve(said, **self._own(seen, topology, said))
-        is_over = topology["status"] in _WORDS and not seen.why
-        return attrs.evolve(found, status_text=topology["status"]) if is_over else found
+        is_over = topology.status in _WORDS and not seen.why
+        return attrs.evolve(found, status_text=topology.status) if is_over else found
 
     @staticmethod
-    def _own(seen: _Seen, topology: dict[str, Any], said: answers.Topology) -> dict[str, Any]:
-        status, beat, reason = topology["status"], topology["heartbeat"] or {}, topology["reason"]
+    def _own(seen: _Seen, topology: TopologySummary, said: answers.Topology) -> dict[str, Any]:
+        status, beat, reason = topology.status, topology.heartbeat, topology.reason
         now = time.time()
         word, text = said.status, said.status_text
         if status in _WORDS:
             word, text = _WORDS[status], f"{status}{f': {first_line(reason)}' if reason else ''}"
         elif word == "unknown":
-            no_driver = "no slot is free" if topology["assignment"] is None else "no report of its driver yet"
-            word, text = "starting", " ".join(filter(None, [beat.get("stage", no_driver), beat.get("detail")]))
+            no_driver = "no slot is free" if topology.assignment is None else "no report of its driver yet"
+            word, text = "starting", no_driver if beat is None else f"{beat.stage} {beat.detail}".strip()
         if status not in _WORDS and status != Status.ACTIVE.value:
             text = f"{status}; {text}"
         if seen.why:
             word, text = "unknown", seen.why
         return {
-            "slug": slug_of(topology["id"]),
-            "id": topology["id"],
+            "slug": slug_of(topology.id),
+            "id": topology.id,
             "status": word,
             "status_text": text,
             "last_error": said.last_error or (first_line(reason) if reason else None),
-            "started_at": said.started_at or now - topology["uptimeSeconds"],
+            "started_at": said.started_at or now - topology.uptime_seconds,
             "updated_at": said.updated_at or now,
         }
 
@@ -262,7 +228,7 @@ class ClusterBackend:
             ClusterError: it does not answer, or can't read it.
             NoLeader: no nimbus answers.
         """
-        name = self._find(self._refreshed(), slug)["id"]
+        name = self._find(self._refreshed(), slug).id
         given = urlencode({key: value for key, value in query.items() if value is not None}, doseq=True)
         run = "".join(slug.partition(OF_RUN)[1:])
         place = quote("/".join(filter(None, (run, path))))
@@ -274,10 +240,6 @@ class ClusterBackend:
         except (ValueError, KeyError, TypeError):
             text = f"the cluster answers with {answer.status_code}"
         raise NotFound(text) if answer.status_code == HTTPStatus.NOT_FOUND else ClusterError(text)
-
-    def _asked(self, kind: type[T], slug: str, path: str, **query: Any) -> T:
-        """Return an answer, which another version of txtopo may have made; see :meth:`_ask`."""
-        return from_json(self._ask(slug, path, **query).json(), kind)
 
 
 def _unreached(topology: str) -> KnownRun:

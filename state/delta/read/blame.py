@@ -26,7 +26,7 @@ from state.delta.log.data_files import DataFile, DataFolder, files_of
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
 from state.delta.read.history import exact_version_as_of, shown_schema
-from state.delta.read.points import ShownPoints
+from state.delta.read.points import TableVersions
 from state.delta.read.reading import can_read_files, key_mask, rows_of
 from state.delta.schema import TXID_FIELD
 from txtopo.api.values import KEYED_KINDS
@@ -119,9 +119,7 @@ def blame(metadata_dir: Folder, journal: JournalSearch, key: Sequence[str], stat
 class _KeyReader:
     """Reads the versions of one keyed table for a key."""
 
-    location: Location
-    latest: DeltaTable
-    application: str
+    versions: TableVersions
     schema: pa.Schema
     name: str
     journal: JournalSearch
@@ -142,7 +140,8 @@ class _KeyReader:
             return "its table has no keys"
         schema = shown_schema(latest, owner.kind)
         expires = bool(owner.expires)
-        return _KeyReader(location, latest, owner.application, schema, name, journal, headers, expires=expires)
+        versions = TableVersions(location, latest, owner.application)
+        return _KeyReader(versions, schema, name, journal, headers, expires=expires)
 
     def misfit(self, key: Sequence[str]) -> str | None:
         """Describe why a key does not fit; None if it does."""
@@ -164,7 +163,7 @@ class _KeyReader:
 
     def steps(self, key: pa.Table) -> Iterator[KeyWrite | KeyGap | KeyEnd]:
         """Yield the writes of a key, newest first, then the end."""
-        last = self.latest.transaction_version(self.application) or 0
+        last = self.versions.txid or 0
         at = last
         gap_at = 0
         """The last transaction of a gap that is not over; 0: there is none."""
@@ -197,7 +196,7 @@ class _KeyReader:
 
     def _point_before(self, txid: int) -> int | None:
         """Return the last point before a transaction that the table can't be shown as of; None if there is none."""
-        before, _ = ShownPoints.of(self.location, self.latest, self.application).around(txid)
+        before, _ = self.versions.points().around(txid)
         return None if before is None else before.txid
 
     def _row(self, key: pa.Table, txid: int) -> dict[str, Any] | None:
@@ -206,7 +205,7 @@ class _KeyReader:
             return None
         gone = f"the table no longer keeps its version of transaction {txid}, so earlier writes are not known"
         try:
-            table = exact_version_as_of(self.location, self.latest, self.application, txid)
+            table = exact_version_as_of(self.versions, txid)
             if table is None:
                 raise _GoneError(gone, txid)
             rows = python_rows(self._rows(key, table))
@@ -217,9 +216,9 @@ class _KeyReader:
     def _rows(self, key: pa.Table, table: DeltaTable) -> pa.Table:
         """Return the rows of a key in a version: at most one."""
         if not can_read_files(table):
-            return rows_of(self.location, table, self.schema, key)
-        data, found = DataFolder(self.location), [self.schema.empty_table()]
-        for file in files_of(self.location, table, table.metadata().partition_columns).values():
+            return rows_of(self.versions.location, table, self.schema, key)
+        data, found = DataFolder(self.versions.location), [self.schema.empty_table()]
+        for file in files_of(self.versions.location, table, table.metadata().partition_columns).values():
             own = self._known.get(file.path)
             if own is None:
                 own = self._known[file.path] = list(self._rows_in(key, data, file))

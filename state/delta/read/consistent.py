@@ -46,7 +46,6 @@ from typing import TypeVar
 
 import attrs
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from state.delta.log.entries import read_entry
 from state.delta.log.location import Location
@@ -54,7 +53,7 @@ from state.delta.log.ownership import WORLD_ERRORS, Owner, rolled_back_applicati
 from state.delta.read.foreign import change_on_top
 from state.delta.read.history import FoundTable, exact_version_as_of, rows_between, shown_schema
 from state.delta.read.look import FoundRows, look_for
-from state.delta.read.points import GroupWrites, ShownPoint, ShownPoints
+from state.delta.read.points import GroupWrites, ShownPoint, ShownPoints, TableVersions
 from state.delta.read.reading import StoredRows
 from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
@@ -83,21 +82,20 @@ class ConsistentView:
 class _Handle:
     """A table at one version, which does not change if somebody writes meanwhile."""
 
-    location: Location
-    table: DeltaTable
-    application: str
+    versions: TableVersions
+    """Up to this version."""
     schema: pa.Schema
     is_before: bool = False
     """Whether it is meant as it was before its first write, of which no version is left."""
 
     @property
     def txid(self) -> int | None:
-        return None if self.is_before else self.table.transaction_version(self.application)
+        return None if self.is_before else self.versions.txid
 
     @property
     def rows(self) -> StoredRows:
         """Its rows."""
-        return StoredRows(self.location, self.table, self.schema, is_empty=self.is_before)
+        return StoredRows(self.versions.location, self.versions.table, self.schema, is_empty=self.is_before)
 
 
 @checked_arguments
@@ -286,7 +284,7 @@ class _Points:
 
     @classmethod
     def of(cls, metadata_dir: Folder, header: JournalHeader, handles: Mapping[str, _Handle]) -> _Points:
-        points = {name: ShownPoints.of(h.location, h.table, h.application) for name, h in handles.items()}
+        points = {name: handle.versions.points() for name, handle in handles.items()}
         txids = _txids_of(points.values())
         return cls(header, points, functools.cache(lambda: _writes_of(metadata_dir, header, handles, txids)))
 
@@ -398,7 +396,7 @@ def _take_handles(
                 f"state {name!r}: the table at {location.address} is missing, or is not the one that the journal in "
                 f"{metadata_dir} knows; restore it, or read the tables one by one"
             )
-        handles[name] = _Handle(location, table, owner.application, shown_schema(table, owner.kind))
+        handles[name] = _Handle(TableVersions(location, table, owner.application), shown_schema(table, owner.kind))
     return handles
 
 
@@ -431,9 +429,10 @@ def _refuse_before_begin(header: JournalHeader, states: Collection[str], txid: i
 def _refuse_repair(handles: Mapping[str, _Handle], header: JournalHeader) -> None:
     """Refuse tables that were rolled back after the journal was begun, because the journal does not know about it."""
     for name, handle in handles.items():
-        rolled_back = handle.table.transaction_version(rolled_back_application(handle.application)) or 0
+        versions = handle.versions
+        rolled_back = versions.table.transaction_version(rolled_back_application(versions.application)) or 0
         # Its entry stays, the version may not; without the entry, somebody else has cleaned up long since.
-        entry = read_entry(handle.location, rolled_back) if rolled_back else None
+        entry = read_entry(versions.location, rolled_back) if rolled_back else None
         if entry is not None and (entry.epoch or 0) > header.epoch:
             raise StateAccessError(
                 f"state {name!r}: its table was rolled back by a repair or a rewind, which the journal does not show "
@@ -445,15 +444,17 @@ def _as_of(
     metadata_dir: Folder, header: JournalHeader, handles: Mapping[str, _Handle], txid: int
 ) -> dict[str, _Handle] | None:
     """Return handles of the versions as of ``txid``; None if one is missing, or may have been written in between."""
-    tables = {name: exact_version_as_of(h.location, h.table, h.application, txid) for name, h in handles.items()}
+    tables = {name: exact_version_as_of(handle.versions, txid) for name, handle in handles.items()}
     missing = [name for name, table in tables.items() if table is None]
     writes = _writes_of(metadata_dir, header, missing, [txid]) if missing else {}
     if not all(each.has_none(0, txid) for each in writes.values()):
         return None
-    return {
-        name: attrs.evolve(handles[name], is_before=True) if table is None else attrs.evolve(handles[name], table=table)
-        for name, table in tables.items()
-    }
+    found = {}
+    for name, table in tables.items():
+        handle = handles[name]
+        versions = handle.versions if table is None else attrs.evolve(handle.versions, table=table)
+        found[name] = attrs.evolve(handle, versions=versions, is_before=table is None)
+    return found
 
 
 def _refuse_torn(metadata_dir: Folder, found: Mapping[str, _Handle], header: JournalHeader, txid: int) -> None:
@@ -466,8 +467,9 @@ def _refuse_torn(metadata_dir: Folder, found: Mapping[str, _Handle], header: Jou
     faults = []
     for name, handle in found.items():
         at = handle.txid or 0
-        where = f"state {name!r}: its table at {handle.location.address} is at transaction {at}"
-        change = None if handle.is_before else change_on_top(handle.location, handle.table.version())
+        where = f"state {name!r}: its table at {handle.versions.location.address} is at transaction {at}"
+        versions = handle.versions
+        change = None if handle.is_before else change_on_top(versions.location, versions.table.version())
         if change is not None:
             faults.append(f"{where}, but somebody else has changed it since: {change}")
         elif writes is not None and at != (writes[name] or 0):
@@ -494,7 +496,7 @@ def _read(  # noqa: PLR0913 - the versions, which of them is meant, and how to r
     for name, handle in found.items():
         rows = handle.rows
         if txid != bound and is_exact and not handle.is_before:
-            rows = rows_between(rows, handle.application, txid, handles[name].table)
+            rows = rows_between(rows, handles[name].versions, txid)
         tables[name] = read(rows)
     seen = max((handle.txid or 0 for handle in found.values()), default=0)
     return txid if txid == bound or is_exact else seen, tables

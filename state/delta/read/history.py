@@ -1,12 +1,7 @@
 """Read a Delta table as of a transaction.
 
-The application transaction ``<topology>/<state>`` rises from version to version, so bisection from the end finds the
-newest version whose txid is not above the wanted one, of those that the log still has. It falls only if ``txtopo
-repair`` has rolled the table back: each version has the number of the last rollback, and if the wanted version is not
-after that, it is searched up to the version that was restored.
-
 A transaction between two Delta writes can be read only if that is possible with certainty. Transactions that commit
-together are one Delta write, and only the rows' own txids distinguish them:
+together are one Delta write, and only the rows' txids distinguish them:
 
 * If the journal has the group that made the next version, and that group begins after the wanted transaction, nothing
   was written in between: the version before is the table as of the transaction.
@@ -21,7 +16,6 @@ together are one Delta write, and only the rows' own txids distinguish them:
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -30,15 +24,12 @@ from typing import TypeVar
 import attrs
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
-from state.delta.log.data_files import DataFolder, files_of
-from state.delta.log.entries import read_entry, version_after
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import LOG_FOLDER, Location
-from state.delta.log.ownership import WORLD_ERRORS, Owner, rolled_back_application, taken_until
+from state.delta.log.ownership import WORLD_ERRORS, Owner, taken_until
 from state.delta.read.look import FoundRows, look_for
-from state.delta.read.points import ShownPoints
+from state.delta.read.points import ShownPoints, TableVersions
 from state.delta.read.reading import StoredRows, read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.arguments import checked_arguments
@@ -159,7 +150,7 @@ class FoundTable:
         if self._owner is None:
             raise ConfigError(f"the table at {self._location.address} is of no state, so its rows have no transactions")
         try:
-            return ShownPoints.of(self._location, self._latest, self._owner.application)
+            return TableVersions(self._location, self._latest, self._owner.application).points()
         except WORLD_ERRORS as error:
             raise StateAccessError(
                 f"the log of a table at {self._location.address} can't be read", cause=plain_text(error)
@@ -200,13 +191,14 @@ class FoundTable:
             schema = shown_schema(latest, owner.kind)
             if txid is None:
                 return read(StoredRows(location, latest, schema, live))
-            found = _kept_as_of(location, latest, owner.application, txid)
+            versions = TableVersions(location, latest, owner.application)
+            found = _kept_as_of(versions, txid)
             if found is None:
-                if not is_last_write(location, latest, owner, 0, txid):
-                    raise _not_kept(location, latest, owner.application, txid)
+                if not is_last_write(versions, 0, txid):
+                    raise _not_kept(versions, txid)
                 return read(StoredRows(location, latest, schema, live, is_empty=True))
             stored = StoredRows(location, found, schema, live)
-            return read(rows_between(stored, owner.application, txid, latest) if is_exact else stored)
+            return read(rows_between(stored, versions, txid) if is_exact else stored)
 
 
 def _existing(location: Location) -> DeltaTable | None:
@@ -255,8 +247,12 @@ def read_snapshot(location: Location, application: str, schema: pa.Schema, txid:
         StateAccessError: the table has not reached the transaction yet, or no longer keeps that version.
     """
     with _telling(location, txid):
-        latest = location.handle()
-        return read_rows(location, latest if txid is None else _as_of(location, latest, application, txid), schema)
+        versions = TableVersions(location, location.handle(), application)
+        found = versions.table if txid is None else _kept_as_of(versions, txid)
+        if found is None:
+            assert txid is not None, "the newest version is there"
+            raise _not_kept(versions, txid)
+        return read_rows(location, found, schema)
 
 
 @contextlib.contextmanager
@@ -274,94 +270,36 @@ def _telling(location: Location, txid: int | None) -> Iterator[None]:
         ) from error
 
 
-def _as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable:
-    found = _kept_as_of(location, latest, application, txid)
-    if found is None:
-        raise _not_kept(location, latest, application, txid)
-    return found
-
-
-def _kept_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:
-    """Return what :func:`version_as_of` does of a transaction that the table has reached."""
-    last = latest.transaction_version(application)
+def _kept_as_of(versions: TableVersions, txid: int) -> DeltaTable | None:
+    """Return what :meth:`TableVersions.as_of` does of a transaction that the table has reached."""
+    last = versions.txid
     if last is None or txid > last:
-        held = "nothing has been written to it yet" if last is None else f"its last transaction is {last}"
+        why = "nothing has been written to it yet" if last is None else f"its last transaction is {last}"
+        address = versions.location.address
         raise StateAccessError(
-            f"transaction {txid} is not in the table at {location.address}: {held}; ask for that or an earlier one",
-            txid=txid,
+            f"transaction {txid} is not in the table at {address}: {why}; ask for that or an earlier one", txid=txid
         )
-    return version_as_of(location, latest, application, txid)
+    return versions.as_of(txid)
 
 
-def _not_kept(location: Location, latest: DeltaTable, application: str, txid: int) -> StateAccessError:
-    _, oldest = ShownPoints.of(location, latest, application).around(txid)
+def _not_kept(versions: TableVersions, txid: int) -> StateAccessError:
+    _, oldest = versions.points().around(txid)
     return StateAccessError(
-        f"the table at {location.address} no longer keeps its version as of transaction {txid}: its log "
+        f"the table at {versions.location.address} no longer keeps its version as of transaction {txid}: its log "
         f"begins later; the oldest that it keeps is as of transaction {oldest}",
         txid=txid,
     )
 
 
-def version_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:
-    """Return the newest version, up to ``latest``, whose txid in ``application`` is up to one; None if not kept."""
-    if (latest.transaction_version(application) or 0) <= txid:
-        return latest
-    versions = [version for version in KeptLog.of(location.folder).versions() if version < latest.version()]
-    rolled_back_at = latest.transaction_version(rolled_back_application(application)) or 0
-    # Txids fall at the last rollback: if it restored more than is wanted, search before it, otherwise after it.
-    rolled_back = read_entry(location, rolled_back_at) if rolled_back_at else None
-    first = bisect.bisect_left(versions, rolled_back_at)
-    if rolled_back is not None and (rolled_back.txid or 0) > txid:
-        # Not in between: the table may have gone back even further, and then to that version.
-        first = bisect.bisect_right(versions, rolled_back.restored or 0)
-        before = _kept_version(location, versions[first - 1]) if first else None
-        return None if before is None else version_as_of(location, before, application, txid)
-    # The wanted version is usually one of the last few: so the first steps are short, and each doubles.
-    step = 1
-    found: DeltaTable | None = None
-    low, high = first, len(versions)
-    while low < high:  # the wanted version is in versions[low:high] or is ``found``, the one before those
-        middle = max((low + high) // 2, high - step)
-        step *= 2
-        table = _kept_version(location, versions[middle])
-        if table is not None and (table.transaction_version(application) or 0) > txid:
-            high = middle
-        else:
-            found = table
-            low = middle + 1
-    return None if found is None else _with_files(location, found, application)
-
-
-def _with_files(location: Location, found: DeltaTable, application: str) -> DeltaTable:
-    """Return a version or, if files of it are gone, the one that made its last transaction visible.
-
-    1. A group writes a version, which becomes a point's. Upkeep moves its rows to other files.
-    2. Later groups remove those files, and upkeep deletes them after ``topology.history.recent.secs``.
-    3. The log still has the version that moved the rows: it goes with a later clean-up, or comes back after a loss of
-       power, perhaps without its entry. What stays for the point is the version of the group.
-    """
-    version = found.version()
-    entry = read_entry(location, version)
-    is_of_group = entry is not None and entry.txid is not None
-    if is_of_group or not (txid := found.transaction_version(application)):
+def exact_version_as_of(versions: TableVersions, txid: int) -> DeltaTable | None:
+    """Return what :meth:`TableVersions.as_of` does; None, too, where others may have written it in between."""
+    found = versions.as_of(txid)
+    if found is None or found.version() >= versions.table.version():
         return found
-    written = version_after(location, version, txid)
-    if written is None or DataFolder(location).missing(files_of(location, found).values()) is None:
+    reached = found.transaction_version(versions.application) or 0
+    if reached == txid or _following(versions.location, found) == found.version() + 1:
         return found
-    return _kept_version(location, written) or found
-
-
-def exact_version_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:
-    """Return what :func:`version_as_of` does; None, too, where others may have written it in between."""
-    found = version_as_of(location, latest, application, txid)
-    if found is None or found.version() >= latest.version():
-        return found
-    reached = found.transaction_version(application) or 0
-    if reached == txid or _following(location, found) == found.version() + 1:
-        return found
-    owner = Owner.of(latest)
-    is_known = owner is not None and is_last_write(location, latest, owner, reached, txid)
-    return found if is_known else None
+    return found if is_last_write(versions, reached, txid) else None
 
 
 def _following(location: Location, table: DeltaTable) -> int:
@@ -369,26 +307,18 @@ def _following(location: Location, table: DeltaTable) -> int:
     return next(version for version in KeptLog.of(location.folder).versions() if version > table.version())
 
 
-def _kept_version(location: Location, version: int) -> DeltaTable | None:
-    try:
-        return location.handle(version)
-    except DeltaError:
-        return None
-
-
-def rows_between(stored: StoredRows, application: str, txid: int, latest: DeltaTable) -> StoredRows:
+def rows_between(stored: StoredRows, versions: TableVersions, txid: int) -> StoredRows:
     """Return the rows as of a transaction, which must be committed.
 
     Args:
         stored: the rows of the newest version whose txid is not above ``txid``.
-        application: the application id that carries the txids.
+        versions: of the table, with the newest version to consider.
         txid: the transaction.
-        latest: the newest version to consider.
 
     Raises:
         StateAccessError: the rows cannot be determined; the message names the nearest transactions that can be shown.
     """
-    location, found = stored.location, stored.table
+    location, found, latest, application = stored.location, stored.table, versions.table, versions.application
     # Nothing to decide: the version ends exactly there, or no later one exists.
     reached = found.transaction_version(application) or 0
     if reached == txid or found.version() >= latest.version():
@@ -396,9 +326,9 @@ def rows_between(stored: StoredRows, application: str, txid: int, latest: DeltaT
     owner = Owner.of(latest)  # by its names of today, as the journal
     following = _following(location, found)
     if following != found.version() + 1:  # the versions between two points are gone
-        if owner is not None and is_last_write(location, latest, owner, reached, txid):
+        if is_last_write(versions, reached, txid):
             return stored
-        before, then = ShownPoints.of(location, latest, application).around(txid)
+        before, then = versions.points().around(txid)
         raise StateAccessError(
             f"transaction {txid} lies between two points of the table at {location.address}, {before} and {then}; ask "
             f"for one of them, or for the nearest before {txid} (nearest=True, --nearest); read_points and 'txtopo "
@@ -448,10 +378,11 @@ def _is_of(header: JournalHeader, owner: Owner, table: DeltaTable) -> bool:
     return known is not None and known.identity == str(table.metadata().id)
 
 
-def is_last_write(location: Location, table: DeltaTable, owner: Owner, last: int, txid: int) -> bool:
+def is_last_write(versions: TableVersions, last: int, txid: int) -> bool:
     """Whether the journal shows that a table's last write up to a transaction is the one of ``last``."""
-    journal = _journal_of(location, owner)
-    if journal is None:
+    table, owner = versions.table, Owner.of(versions.table)
+    journal = None if owner is None else _journal_of(versions.location, owner)
+    if owner is None or journal is None:
         return False
     try:
         begin = next((each for each in journal.headers() if _is_of(each, owner, table)), None)

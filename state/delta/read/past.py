@@ -16,6 +16,7 @@ from state.delta.log.entries import version_after
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner, state_application, taken_until
 from state.delta.read.history import exact_version_as_of, is_last_write, read_snapshot, shown_schema
+from state.delta.read.points import TableVersions
 from state.delta.read.reading import read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.state import OpenedState, State
@@ -91,10 +92,9 @@ class PastDeltaTable(OpenedState):
             raise ConfigError(f"state {state!r}: there is no table at {location.address}")
         owner = Owner.of(latest)
         self._application = state_application(topology_id, state) if owner is None else owner.application
-        found = exact_version_as_of(location, latest, self._application, txid)
-        self._is_before = found is None and (
-            not txid or (owner is not None and is_last_write(location, latest, owner, 0, txid))
-        )
+        versions = TableVersions(location, latest, self._application)
+        found = exact_version_as_of(versions, txid)
+        self._is_before = found is None and (not txid or is_last_write(versions, 0, txid))
         """Whether it is meant as it was before its first write, of which no version is left."""
         if found is None and not self._is_before:
             raise self._gone(txid)

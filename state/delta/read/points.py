@@ -2,6 +2,11 @@
 
 Its newest versions are all there. Of older ones, those of points are, each with the entry that made it; the entries of
 a table that went back stay, too, and tell which later ones are void. Entries may stay for longer than files do.
+
+The application transaction ``<topology>/<state>`` rises from version to version, so bisection from the end finds the
+newest version whose txid is not above the wanted one, of those that the log still has. It falls only if ``txtopo
+repair`` has rolled the table back: each version has the number of the last rollback, and if the wanted version is not
+after that, it is searched up to the version that was restored.
 """
 
 from __future__ import annotations
@@ -13,9 +18,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 import attrs
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from state.delta.log.data_files import DataFolder, Presence, files_of
-from state.delta.log.entries import LogEntry, log_entries, read_entry, standing
+from state.delta.log.entries import LogEntry, log_entries, read_entry, standing, version_after
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
 from state.delta.log.ownership import rolled_back_application
@@ -59,44 +65,6 @@ class ShownPoints:
     points: tuple[ShownPoint, ...]
     since: ShownPoint
     last: ShownPoint
-
-    @staticmethod
-    def of(location: Location, latest: DeltaTable, application: str) -> ShownPoints:
-        """Find them in a table's log, up to the version of a handle, which is not a later one's.
-
-        It costs two listings, and a read for each version before the last gap in the log and each time that the table
-        went back since; if files have gone sooner than entries, one for each bisection of these, too.
-        """
-        log = KeptLog.of(location.folder)
-        versions = [version for version in log.versions() if version <= latest.version()]
-        first = versions[-1]
-        for version in reversed(versions[:-1]):
-            if version != first - 1:
-                break
-            first = version
-        whole = _Whole.of(location)
-        logged, first = first, whole.first(first, latest.version(), log.checkpoints)
-        began = location.handle(first)
-        entry = read_entry(location, first)
-        since = ShownPoint(began.transaction_version(application) or 0, None if entry is None else entry.written_ms)
-        turns = list(rollbacks(location, latest, application, first))
-        for turn in turns:
-            if (turn.txid or 0) < since.txid:
-                since = ShownPoint(turn.txid or 0, turn.written_ms)
-        lowest = since.txid
-        points: list[ShownPoint] = []
-        older = (read_entry(location, each) for each in reversed([*log.entries]) if each < first)
-        for found in standing(each for each in (*turns, entry, *older) if each is not None):
-            if found.version >= first or found.txid is None or found.txid >= lowest:
-                continue
-            lowest, version = found.txid, found.version
-            is_held = version < logged or (version in log.checkpoints and whole.has(version))
-            if version in versions and is_held:
-                points.append(ShownPoint(lowest, found.written_ms))
-        txid = latest.transaction_version(application) or 0
-        made = next((each for each in log_entries(location, latest.version(), first) if each.txid == txid), None)
-        last = ShownPoint(txid, None if made is None else made.written_ms)
-        return ShownPoints(tuple(reversed(points)), since, last)
 
     def shows(self, txid: int) -> bool:
         """Whether a transaction, which must end a commit group, is one of them."""
@@ -187,18 +155,128 @@ class _Whole:
         return low
 
 
-def rollbacks(location: Location, latest: DeltaTable, application: str, first: int) -> Iterator[LogEntry]:
-    """Yield the versions after ``first`` that went back, newest first, and were not rolled back themselves.
+@attrs.frozen
+class TableVersions:
+    """A table, and what is kept of the versions before.
 
-    Each names the one before it; see :func:`~state.delta.log.entries.standing`.
+    Args:
+        location: the table's location.
+        table: a handle of its newest version, or of the newest one to consider.
+        application: the application id that carries the txids.
     """
-    table, first = latest, max(0, first)
-    # None is the first version, which has no rows yet: so 0 says that there is none.
-    while (version := table.transaction_version(rolled_back_application(application)) or 0) > first:
-        entry = read_entry(location, version)
-        if entry is None:
-            return
-        yield entry
-        if (entry.restored or 0) <= first:
-            return
-        table = location.handle(entry.restored)
+
+    location: Location
+    table: DeltaTable
+    application: str
+
+    @property
+    def txid(self) -> int | None:
+        """The last transaction; None before the first."""
+        return self.table.transaction_version(self.application)
+
+    def points(self) -> ShownPoints:
+        """Find the transactions as of which the table can be shown.
+
+        It costs two listings, and a read for each version before the last gap in the log and each time that the table
+        went back since; if files have gone sooner than entries, one for each bisection of these, too.
+        """
+        location, newest = self.location, self.table.version()
+        log = KeptLog.of(location.folder)
+        versions = [version for version in log.versions() if version <= newest]
+        first = versions[-1]
+        for version in reversed(versions[:-1]):
+            if version != first - 1:
+                break
+            first = version
+        whole = _Whole.of(location)
+        logged, first = first, whole.first(first, newest, log.checkpoints)
+        entry = read_entry(location, first)
+        began_txid = location.handle(first).transaction_version(self.application) or 0
+        since = ShownPoint(began_txid, None if entry is None else entry.written_ms)
+        turns = list(self.rollbacks(first))
+        for turn in turns:
+            if (turn.txid or 0) < since.txid:
+                since = ShownPoint(turn.txid or 0, turn.written_ms)
+        lowest = since.txid
+        points: list[ShownPoint] = []
+        older = (read_entry(location, each) for each in reversed([*log.entries]) if each < first)
+        for found in standing(each for each in (*turns, entry, *older) if each is not None):
+            if found.version >= first or found.txid is None or found.txid >= lowest:
+                continue
+            lowest, version = found.txid, found.version
+            is_kept = version < logged or (version in log.checkpoints and whole.has(version))
+            if version in versions and is_kept:
+                points.append(ShownPoint(lowest, found.written_ms))
+        txid = self.txid or 0
+        made = next((each for each in log_entries(location, newest, first) if each.txid == txid), None)
+        last = ShownPoint(txid, None if made is None else made.written_ms)
+        return ShownPoints(tuple(reversed(points)), since, last)
+
+    def rollbacks(self, first: int) -> Iterator[LogEntry]:
+        """Yield the versions after ``first`` that went back, newest first, and were not rolled back themselves.
+
+        Each names the one before it; see :func:`~state.delta.log.entries.standing`.
+        """
+        table, first = self.table, max(0, first)
+        # None is the first version, which has no rows yet: so 0 says that there is none.
+        while (version := table.transaction_version(rolled_back_application(self.application)) or 0) > first:
+            entry = read_entry(self.location, version)
+            if entry is None:
+                return
+            yield entry
+            if (entry.restored or 0) <= first:
+                return
+            table = self.location.handle(entry.restored)
+
+    def as_of(self, txid: int) -> DeltaTable | None:
+        """Return the newest version whose txid is up to one; None if it is not kept."""
+        if (self.txid or 0) <= txid:
+            return self.table
+        versions = [each for each in KeptLog.of(self.location.folder).versions() if each < self.table.version()]
+        rolled_back_at = self.table.transaction_version(rolled_back_application(self.application)) or 0
+        # Txids fall at the last rollback: if it restored more than is wanted, search before it, otherwise after it.
+        rolled_back = read_entry(self.location, rolled_back_at) if rolled_back_at else None
+        first = bisect.bisect_left(versions, rolled_back_at)
+        if rolled_back is not None and (rolled_back.txid or 0) > txid:
+            # Not in between: the table may have gone back even further, and then to that version.
+            first = bisect.bisect_right(versions, rolled_back.restored or 0)
+            before = self._kept(versions[first - 1]) if first else None
+            return None if before is None else attrs.evolve(self, table=before).as_of(txid)
+        # The wanted version is usually one of the last few: so the first steps are short, and each doubles.
+        step = 1
+        found: DeltaTable | None = None
+        low, high = first, len(versions)
+        while low < high:  # the wanted version is in versions[low:high] or is ``found``, the one before those
+            middle = max((low + high) // 2, high - step)
+            step *= 2
+            table = self._kept(versions[middle])
+            if table is not None and (table.transaction_version(self.application) or 0) > txid:
+                high = middle
+            else:
+                found = table
+                low = middle + 1
+        return None if found is None else self._with_files(found)
+
+    def _with_files(self, found: DeltaTable) -> DeltaTable:
+        """Return a version or, if files of it are gone, the one that made its last transaction visible.
+
+        1. A group writes a version, which becomes a point's. Upkeep moves its rows to other files.
+        2. Later groups remove those files, and upkeep deletes them after ``topology.history.recent.secs``.
+        3. The log still has the version that moved the rows: it goes with a later clean-up, or comes back after a loss
+           of power, perhaps without its entry. What stays for the point is the version of the group.
+        """
+        version = found.version()
+        entry = read_entry(self.location, version)
+        is_of_group = entry is not None and entry.txid is not None
+        if is_of_group or not (txid := found.transaction_version(self.application)):
+            return found
+        written = version_after(self.location, version, txid)
+        if written is None or DataFolder(self.location).missing(files_of(self.location, found).values()) is None:
+            return found
+        return self._kept(written) or found
+
+    def _kept(self, version: int) -> DeltaTable | None:
+        try:
+            return self.location.handle(version)
+        except DeltaError:
+            return None

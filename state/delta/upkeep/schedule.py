@@ -15,30 +15,22 @@ from txtopo.errors import ConfigError
 RETENTION_HOURS_MIN = 7 * 24
 """The minimum retention of vacuum: Delta's default."""
 
-
 GROWN_ROWS_MIN = 1_000_000
 """How many rows a table must grow by until upkeep comes before its writes are many: less is not worth a round."""
 
-
 _LOG_RETENTION = "delta.logRetentionDuration"
-
 
 _LOG_HOURS = 30 * 24
 """How long Delta keeps log entries of tables without that property."""
 
-
 _INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s+([a-z]+?)s?", re.IGNORECASE)
-
 
 _UNIT_SECS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
-
 FILE_RETENTION = "delta.deletedFileRetentionDuration"
-
 
 REMOVALS_SECS = 7 * 24 * 3600
 """How long checkpoints of tables without that property know of a removed file."""
-
 
 ENTRIES_SECS = 240
 """How long log entries stay at least, so that a put that comes late finds its number taken."""

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from state import read_table, read_tables
 from state.delta.log.location import Location
-from state.delta.read.history import version_as_of
+from state.delta.read.points import TableVersions
 from tests.acceptance.topologies import SumDeltas
 from tests.cli.mend.test_repair import MODULE
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
@@ -61,7 +61,7 @@ def files_as_of(path, txid):
     """Return the files of the version of a point."""
     latest = DeltaTable(path)
     location = Location.resolve(str(path), None)
-    found = version_as_of(location, latest, "words/words", txid)
+    found = TableVersions(location, latest, "words/words").as_of(txid)
     return [uri.partition("/words/")[2] for uri in found.file_uris()]
 
 

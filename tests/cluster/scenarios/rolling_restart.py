@@ -116,8 +116,7 @@ def _submit(cluster: DriverCluster, number: int) -> str:
     settings = {"output": str(cluster.cluster.folder / name), "name": name}
     seeds = [each.address for each in cluster.cluster.nimbuses]
     with ClusterClient(seeds, TOKEN, PATIENCE_SECS) as client:
-        topology: str = client.submit(Submission(name, name, "counting", settings=settings), archive)["id"]
-    return topology
+        return client.submit(Submission(name, name, "counting", settings=settings), archive).id
 
 
 def _check(cluster: DriverCluster, running: list[str], acknowledged: list[str]) -> None:

@@ -21,7 +21,7 @@ from state.delta.log.data_files import files_of
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
 from state.delta.log.ownership import Owner
-from state.delta.read.history import version_as_of
+from state.delta.read.points import TableVersions
 from tests.harness.history.clock import SimulatedClock
 from txtopo import (
     BatchOutputCollector,
@@ -298,7 +298,8 @@ class Life:
         owner = Owner.of(table)
         assert owner is not None, "it is a state's"
         files = {str(path.relative_to(root)): path.stat() for path in root.rglob("*") if path.is_file()}
-        of_points = [version_as_of(location, table, owner.application, point.txid) for point in self.points()]
+        versions = TableVersions(location, table, owner.application)
+        of_points = [versions.as_of(point.txid) for point in self.points()]
         live = [
             {place for file in files_of(location, each).values() for place in file.places}
             for each in (table, *of_points)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import pwd
 import subprocess
+import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from tests.processes import ran
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.spark.session.sessions import DriverHost, _java_options, check_spark
+from txtopo.spark.session.sessions import DriverHost, _java_options, check_spark, name_user
 from txtopo.spark.session.versions import check_java
 
 
@@ -116,3 +119,31 @@ def test_a_run_leaves_its_process_as_it_was(tmp_path: pathlib.Path) -> None:
     """Environment, log levels, signal handlers, garbage collection, streams and log handlers are the caller's again."""
     done = ran("-c", PROGRAM, cwd=tmp_path)
     assert done.stdout.splitlines()[-1:] == [str([True] * 7)], done.stderr
+
+
+def test_a_user_without_an_entry_gets_a_name_and_a_home() -> None:
+    """Java and Hadoop find them; what somebody has set stays, and so does all of a user with an entry."""
+    unknown = next(uid for uid in range(54_321, 60_000) if uid not in {each.pw_uid for each in pwd.getpwall()})
+    variables: dict[str, str] = {}
+    name_user(variables, unknown)
+    name, home = f"user-{unknown}", tempfile.gettempdir()
+    assert variables == {
+        "HADOOP_USER_NAME": name,
+        "SPARK_USER": name,
+        "HOME": home,
+        "SPARK_SUBMIT_OPTS": f"-Duser.home={home}",
+    }
+    before = dict(variables)
+    name_user(variables, unknown)
+    assert variables == before
+    given = {"SPARK_USER": "shop", "HOME": "/h", "SPARK_SUBMIT_OPTS": "-Dx=1"}
+    name_user(given, unknown)
+    assert given == {
+        "SPARK_USER": "shop",
+        "HADOOP_USER_NAME": name,
+        "HOME": "/h",
+        "SPARK_SUBMIT_OPTS": "-Dx=1 -Duser.home=/h",
+    }
+    known: dict[str, str] = {}
+    name_user(known, os.getuid())
+    assert known == {}

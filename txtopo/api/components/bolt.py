@@ -122,7 +122,7 @@ class RichBolt(Bolt):
         """Acquire resources; called once, before the first ``execute``, when the topology is first active.
 
         Args:
-            config: the topology's configuration, merged with the component's own settings.
+            config: the topology's configuration, merged with the component's settings.
             context: this task's place in the topology.
             collector: emits, acks and fails; stays valid in later calls.
         """
@@ -192,7 +192,7 @@ class _TakesBatches(Bolt):
         """Prepare for one batch.
 
         Args:
-            config: the topology's configuration, merged with the component's own settings.
+            config: the topology's configuration, merged with the component's settings.
             context: this task's place in the topology; a committer gets its states from ``context.state(name)``.
             collector: emits tuples; stays valid in later calls.
             attempt: the transaction and the attempt at it.

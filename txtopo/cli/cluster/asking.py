@@ -7,7 +7,7 @@ import functools
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from rich.table import Table
 
 from txtopo.cli.command import Command, format_option, needs_extra, parse_pairs
 from txtopo.cli.console import table_console
+from txtopo.cluster.summaries import TopologySummary
+from txtopo.files.records import to_json
 from txtopo.text.printable import escaped
 
 DEV_FOLDER = "txtopo-cluster"
@@ -70,44 +72,42 @@ def list_command(connect: Connect, form: str, name: str | None) -> None:
     with connect() as client:
         found = client.topologies() if name is None else client.topology(name)
     if form == "json":
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(to_json(found)))
     elif name is None:
         _print_list(found)
     else:
         _print_topology(found)
 
 
-def _print_list(found: list[dict[str, Any]]) -> None:
+def _print_list(found: Sequence[TopologySummary]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("NAME", "STATUS", "UPTIME", "SUPERVISOR", "STAGE", "PROGRESS"):
         table.add_column(name)
     for each in found:
-        place, beat = each["assignment"], each["heartbeat"]
         table.add_row(
-            each["name"],
-            each["status"],
-            f"{each['uptimeSeconds']} s",
-            "" if place is None else f"{place['supervisor']}/{place['slot']}",
+            each.name,
+            each.status,
+            f"{each.uptime_seconds} s",
+            each.slot,
             _line(_stage(each)),
-            _line(each["reason"], f"txtopo list {each['name']}") if each["reason"] else _progress(beat),
+            _line(each.reason, f"txtopo list {each.name}") if each.reason else _progress(each),
         )
     table_console().print(table)
 
 
-def _print_topology(found: dict[str, Any]) -> None:
-    place, beat = found["assignment"], found["heartbeat"]
+def _print_topology(found: TopologySummary) -> None:
     lines = {
-        "name": found["name"],
-        "id": found["id"],
-        "topology": found["topologyId"],
-        "status": found["status"],
-        "reason": found["reason"] or "",
+        "name": found.name,
+        "id": found.id,
+        "topology": found.topology_id,
+        "status": found.status,
+        "reason": found.reason or "",
         "stage": _stage(found),
-        "progress": _progress(beat),
-        "uptime": f"{found['uptimeSeconds']} s",
-        "supervisor": "" if place is None else f"{place['supervisor']}/{place['slot']}",
-        "code": f"{found['replicationCount']} copies; holders: {', '.join(found['holders']) or 'none'}",
-        "settings": ", ".join(f"{name}={value}" for name, value in found["settings"].items()),
+        "progress": _progress(found),
+        "uptime": f"{found.uptime_seconds} s",
+        "supervisor": found.slot,
+        "code": f"{found.replication_count} copies; holders: {', '.join(found.holders) or 'none'}",
+        "settings": ", ".join(f"{name}={value}" for name, value in found.settings.items()),
     }
     for title, text in lines.items():
         if text:
@@ -115,14 +115,14 @@ def _print_topology(found: dict[str, Any]) -> None:
             click.echo("\n".join([f"{title:<10}  {first}", *(f"{'':<10}  {line}" for line in more)]))
 
 
-def _stage(topology: Mapping[str, Any]) -> str:
+def _stage(topology: TopologySummary) -> str:
     """Return the driver's stage, or why there is no driver."""
-    beat = topology["heartbeat"]
+    beat = topology.heartbeat
     if beat is not None:
-        return f"{beat['stage']}: {beat['detail']}" if beat.get("detail") else str(beat["stage"])
-    if topology["status"] not in {"ACTIVE", "INACTIVE", "REBALANCING"}:
+        return f"{beat.stage}: {beat.detail}" if beat.detail else beat.stage
+    if topology.status not in {"ACTIVE", "INACTIVE", "REBALANCING"}:
         return ""
-    return "no slot is free" if topology["assignment"] is None else "no heartbeat yet"
+    return "no slot is free" if topology.assignment is None else "no heartbeat yet"
 
 
 def _line(text: str, whole_by: str = "") -> str:
@@ -132,8 +132,8 @@ def _line(text: str, whole_by: str = "") -> str:
     return escaped(line if line == text.strip() or not whole_by else f"{line} (all of it: {whole_by})")
 
 
-def _progress(beat: Any) -> str:
-    figures = {} if beat is None else beat["figures"]
+def _progress(topology: TopologySummary) -> str:
+    figures = {} if topology.heartbeat is None else topology.heartbeat.figures
     return ", ".join(f"{name} {value:g}" for name, value in figures.items() if value)
 
 
@@ -188,10 +188,10 @@ def rebalance(connect: Connect, name: str, wait_secs: float | None, pairs: tuple
         _print_change(client.rebalance(name, wait_secs, settings), "rebalance")
 
 
-def _print_change(after: Mapping[str, Any], waits_for: str = "") -> None:
-    left_secs = after["secondsLeft"] if waits_for else None
+def _print_change(after: TopologySummary, waits_for: str = "") -> None:
+    left_secs = after.seconds_left if waits_for else None
     waits = f"; {waits_for} in {math.ceil(left_secs)} s" if left_secs else ""
-    click.echo(f"{after['id']} is {after['status']}{waits}")
+    click.echo(f"{after.id} is {after.status}{waits}")
 
 
 @click.command(cls=Command)

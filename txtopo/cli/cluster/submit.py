@@ -69,9 +69,9 @@ def submit(  # noqa: PLR0913, PLR0917 - options of the command line
         _check(submission.to_bytes(), packed.archive, Path(folder) / "checked")
         with connect() as client:
             after = client.submit(submission, packed.archive)
-    click.echo(f"{after['id']} is {after['status']}")
-    if after.get("note"):
-        click.echo(f"note: {after['note']}", err=True)
+    click.echo(f"{after.id} is {after.status}")
+    if after.warning:
+        click.echo(f"warning: {after.warning}", err=True)
 
 
 @attrs.frozen

@@ -11,9 +11,6 @@ from txtopo.assembly.storage import store_place, subject_of
 from txtopo.cli.command import Command, CommandLineError
 from txtopo.cli.mend.agreement import ask, say_done, takes_yes
 from txtopo.cli.target import takes_target
-from txtopo.errors import StopError
-from txtopo.journal.ending import METADATA_DIR
-from txtopo.text.words import NOTHING_CHANGED
 from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.recovery.divergence import DivergenceKind
 from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject
@@ -56,7 +53,7 @@ def repair(target: Target, yes: bool, is_accepting: bool, is_anew: bool) -> None
             click.echo(line)
 
     def decide(diagnosis: Diagnosis) -> Repair | None:
-        return _choose(diagnosis, is_accepting=is_accepting, is_anew=is_anew)
+        return diagnosis.repair(is_accepting=is_accepting, is_anew=is_anew)
 
     def agree(diagnosis: Diagnosis, plan: Repair) -> None:
         _agree(diagnosis, plan, is_agreed=yes)
@@ -75,35 +72,6 @@ def carried_out(target: Target, procedure: Procedure) -> Repair | None:
     if repair is not None:
         say_done(target)
     return repair
-
-
-def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> Repair | None:
-    """Return the repair to make, None if none is needed; raise StopError if it is impossible."""
-    if is_anew:
-        if diagnosis.anew is None:
-            raise StopError(
-                "a table can't be moved aside, because it is not this topology's or txtopo can't move it: give "
-                f"the state another path; {NOTHING_CHANGED}"
-            )
-        return diagnosis.anew
-    if diagnosis.unfinished is not None:  # before any other: its first steps are done already
-        return diagnosis.unfinished
-    if diagnosis.is_sound:
-        return None
-    if is_accepting:
-        if diagnosis.adopt is None:
-            raise StopError(
-                f"foreign writes are not the only fault: leave out --accept-foreign-writes; {NOTHING_CHANGED}"
-            )
-        return diagnosis.adopt
-    if diagnosis.go_to is None:
-        why = "; ".join(diagnosis.obstacles) or "there is no journal of the committed transactions"
-        raise StopError(
-            f"the existing files are not enough for a repair: {why}. Restore the missing table, or the coordinator "
-            f"state with the journal (in {METADATA_DIR!r} beside the tables), from the same backup as the tables; or "
-            f"start anew with 'txtopo repair --start-anew'; {NOTHING_CHANGED}"
-        )
-    return diagnosis.go_to
 
 
 def _agree(diagnosis: Diagnosis, plan: Repair, *, is_agreed: bool) -> None:

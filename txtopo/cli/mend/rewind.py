@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import itertools
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import click
 
-from txtopo.api.components.planned import Planned
 from txtopo.api.data.utc import micros_at
 from txtopo.assembly.storage import metadata_dir_of, store_place, subject_of
 from txtopo.attempts import transactions_words
@@ -20,18 +17,16 @@ from txtopo.cli.look.points import planned_point, point_lines
 from txtopo.cli.mend.agreement import ask, takes_yes
 from txtopo.cli.mend.repair import carried_out
 from txtopo.cli.target import takes_target
-from txtopo.errors import StopError
 from txtopo.files.places import is_address
 from txtopo.journal.entries import JournalTransaction
 from txtopo.text.secrecy import command_line
 from txtopo.text.words import NOTHING_CHANGED, count_of
 from txtopo.topology.plans.plan import Phase
 from txtopo.topology.user_code.loading import Target
-from txtopo.transactional.recovery.divergence import Divergence, DivergenceKind
 from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject
-from txtopo.transactional.recovery.operations.going_back import Looked, journal_around, journal_of
+from txtopo.transactional.recovery.operations.going_back import DryRun, Rewind, journal_of, planned_by
 from txtopo.transactional.recovery.operations.procedure import Procedure
-from txtopo.transactional.recovery.operations.rewind import Past, Point, refuse_other_store, without_new
+from txtopo.transactional.recovery.operations.rewind import Past, Point
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair
 
 PARTITIONS_SHOWN = 10
@@ -78,86 +73,53 @@ def rewind(target: Target, txid: int | None, time_ms: int | None, is_dry: bool, 
     if txid is None and time_ms is None:
         if is_dry:
             raise CommandLineError("--dry-run needs a TXID or --to")
-        _echo(_point_lines(target, _looked(target)))
+        _echo(_point_lines(target, _dry_run(target)))
     elif is_dry:
-        looked = _looked(target, txid)
+        dry = _dry_run(target, txid)
         if time_ms is not None:
-            txid = _planned_by(subject_of(target.plan, target.config), looked.past, time_ms)
-            looked = _looked(target, txid)
+            txid = planned_by(dry.subject, dry.past, time_ms)
+            dry = _dry_run(target, txid)
         assert txid is not None, "one of them is given"
-        _echo(_dry_lines(target, looked, txid))
+        _echo(_dry_lines(target, dry, txid))
     else:
         _rewind(target, txid, time_ms, is_agreed=yes)
 
 
 def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed: bool) -> None:
     subject = subject_of(target.plan, target.config)
-    found: list[tuple[Past, Point, list[str]]] = []
-    new: list[str] = []
+    found: list[Rewind] = []
 
     def decide(diagnosis: Diagnosis) -> Repair | None:
         if diagnosis.unfinished is not None:
             return diagnosis.unfinished
-        if diagnosis.damage:
-            raise StopError(f"{'; '.join(diagnosis.damage)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
-        headers = journal_of(subject).headers()
-        refuse_other_store(subject.topology_id, diagnosis.record.incarnation, headers[-1] if headers else None)
-        known, new[:] = without_new(subject, diagnosis.record.committed)
-        wrong = [each.text for each in diagnosis.divergences if _is_obstacle(each, new)]
-        if wrong:
-            raise StopError(f"{'; '.join(wrong)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
-        around, wanted = functools.partial(journal_around, subject), txid
-        if time_ms is not None:
-            wanted = _planned_by(subject, Past.of(known, around, diagnosis.record), time_ms)
-        assert wanted is not None, "one of them is given"
-        past = Past.of(known, around, diagnosis.record, wanted)
-        point, reasons = past.nearest(wanted)
-        found[:] = [(past, point, reasons)]
-        is_there = point.txid == past.committed.txid and diagnosis.record.group is None
-        return None if is_there else past.plan(point, diagnosis.number)
+        found[:] = [Rewind.decided(subject, diagnosis, txid, time_ms)]
+        return found[0].plan
 
     def agree(diagnosis: Diagnosis, plan: Repair) -> None:
         if diagnosis.unfinished is not None:
             click.echo(f"finishing an interrupted {diagnosis.unfinished.command}")
             return
-        past, point, reasons = found[0]
+        (way,) = found
         assert isinstance(plan, GoTo), "decide() has made it"
-        _echo(_plan_lines(target, past, point, reasons, diagnosis.record.committed.txid))
-        _echo(_way_on_lines(subject, past, plan, new))
-        ask(_effect(past, point), is_agreed=is_agreed)
+        _echo(_plan_lines(target, way.past, way.point, way.reasons, diagnosis.record.committed.txid))
+        _echo(_way_on_lines(subject, way.past, plan, way.new))
+        ask(_effect(way.past, way.point), is_agreed=is_agreed)
 
     procedure = Procedure("txtopo rewind", _show_nothing, decide, agree)
     plan = carried_out(target, procedure)
     if isinstance(plan, BeginEmpty | Join | Adopt):  # one that was in the way, and goes back nowhere
         plan = carried_out(target, procedure)
     if plan is None:
-        click.echo(f"the topology is at transaction {found[0][1].txid} already; nothing to rewind")
-
-
-def _is_obstacle(divergence: Divergence, new: Collection[str]) -> bool:
-    """Whether a topology must be repaired first; a state that was left out has its place at an earlier point."""
-    return divergence.state not in new and divergence.kind is not DivergenceKind.AWAY
-
-
-def _planned_by(subject: RepairSubject, past: Past, time_ms: int) -> int:
-    """Return the last transaction that was planned by a time."""
-    last = past.committed.planned
-    # A clock may have been ahead when the last transaction was planned.
-    if time_ms > max(time.time_ns() // 1_000_000, last.at_ms):
-        raise StopError(
-            f"{Planned(time_ms).at:%F %T} UTC has not come yet; the last transaction, {past.committed.txid}, was "
-            f"planned at {last.at:%F %T} UTC; {NOTHING_CHANGED}"
-        )
-    return past.at(journal_of(subject), time_ms)
+        click.echo(f"the topology is at transaction {found[0].point.txid} already; nothing to rewind")
 
 
 def _show_nothing(_diagnosis: Diagnosis) -> None:
     pass
 
 
-def _looked(target: Target, txid: int | None = None) -> Looked:
+def _dry_run(target: Target, txid: int | None = None) -> DryRun:
     plan, config = target.plan, target.config
-    return Looked.of(subject_of(plan, config), store_place(plan, config).open, txid)
+    return DryRun.of(subject_of(plan, config), store_place(plan, config).open, txid)
 
 
 def _echo(lines: Iterable[str]) -> None:
@@ -165,10 +127,10 @@ def _echo(lines: Iterable[str]) -> None:
         click.echo(line)
 
 
-def _point_lines(target: Target, looked: Looked) -> Iterator[str]:
+def _point_lines(target: Target, dry: DryRun) -> Iterator[str]:
     """Yield the points that a topology can be brought back to, and what bounds them."""
-    past = looked.past
-    yield f"topology {looked.subject.topology_id!r}: at transaction {_named(past.points[0])}"
+    past = dry.past
+    yield f"topology {dry.subject.topology_id!r}: at transaction {_named(past.points[0])}"
     standing = [point for point in past.standing if 0 < point.txid < past.committed.txid]
     if standing:
         yield f"it can be brought back to {count_of(len(standing), 'point')}:"
@@ -221,7 +183,7 @@ def _plan_lines(target: Target, past: Past, point: Point, reasons: Sequence[str]
     yield f"there is no way forward again: to keep what is there now, first run '{fork}', or copy the folder"
 
 
-def _way_on_lines(subject: RepairSubject, past: Past, plan: GoTo, new: Sequence[str]) -> Iterator[str]:
+def _way_on_lines(subject: RepairSubject, past: Past, plan: GoTo, new: Collection[str]) -> Iterator[str]:
     """Yield what becomes of states that the topology does not have at the point."""
     again = "'txtopo backfill' gives it its history again" if plan.txid else "the next run begins it"
     for name in plan.forgotten:
@@ -256,28 +218,28 @@ def _effect(past: Past, point: Point) -> str:
     )
 
 
-def _dry_lines(target: Target, looked: Looked, txid: int) -> Iterator[str]:
+def _dry_lines(target: Target, dry: DryRun, txid: int) -> Iterator[str]:
     """Yield what a rewind would change: versions and rows of tables, and the input that is read again."""
-    past = looked.past
+    past = dry.past
     point, reasons = past.nearest(txid)
     if point.txid == past.committed.txid:
         yield f"the topology is at transaction {point.txid} already; nothing to rewind"
         return
     plan = past.plan(point, 0)
-    looked.check(target.plan, target.config, store_place(target.plan, target.config).open, plan)
+    dry.check(target.plan, target.config, store_place(target.plan, target.config).open, plan)
     yield f"to transaction {_named(point)}; transactions {point.txid + 1} to {past.committed.txid} would run again"
-    yield from _plan_lines(target, past, point, reasons, looked.committed)
-    yield from _way_on_lines(subject_of(target.plan, target.config), past, plan, looked.new)
+    yield from _plan_lines(target, past, point, reasons, dry.committed)
+    yield from _way_on_lines(subject_of(target.plan, target.config), past, plan, dry.new)
     for name in past.descriptions:
         if name not in plan.forgotten:
-            yield f"state {name!r}: {_change_text(looked, name, point)}"
-    yield from _input_lines(past.undone(journal_of(looked.subject), point))
+            yield f"state {name!r}: {_change_text(dry, name, point)}"
+    yield from _input_lines(past.undone(journal_of(dry.subject), point))
     yield NOTHING_CHANGED
 
 
-def _change_text(looked: Looked, name: str, point: Point) -> str:
+def _change_text(dry: DryRun, name: str, point: Point) -> str:
     """Describe what going back to a point changes in a table."""
-    version, change = looked.past.descriptions[name].version, looked.change(name, point)
+    version, change = dry.past.descriptions[name].version, dry.change(name, point)
     if change is None:
         return f"version {version}, no change"
     had = f"what it had after transaction {point.txid}" if change.like is None else f"version {change.like}"

@@ -8,16 +8,16 @@ method  path                                        answer
 GET     /health                                     ``{"status": "ok", "isLeader": bool}``; 503 while ZooKeeper is away
 GET     /metrics                                    Prometheus' text format
 GET     /api/v1/leader                              ``{"leader": "HOST:PORT" or null, "address": "HOST:PORT"}``
-GET     /api/v1/cluster/summary                     CLUSTER
-GET     /api/v1/nimbus/summary                      ``{"nimbuses": [NIMBUS …]}``
-GET     /api/v1/supervisor/summary                  ``{"supervisors": [SUPERVISOR …]}``
-GET     /api/v1/topology/summary                    ``{"topologies": [TOPOLOGY …]}``
-GET     /api/v1/topology/ID                         TOPOLOGY; ID may be the name, here and below
+GET     /api/v1/cluster/summary                     ``ClusterSummary``
+GET     /api/v1/nimbus/summary                      ``{"nimbuses": [NimbusSummary …]}``
+GET     /api/v1/supervisor/summary                  ``{"supervisors": [SupervisorSummary …]}``
+GET     /api/v1/topology/summary                    ``{"topologies": [TopologySummary …]}``
+GET     /api/v1/topology/ID                         ``TopologySummary``; ID may be the name, here and below
 GET     /api/v1/code/ID                             ``Manifest``, needs the token
 GET     /api/v1/code/ID/FILE                        the file, needs the token
 GET     /api/v1/page                                ``{"topologies": {ID: SUMMARY}}``, needs the token
 GET     /api/v1/page/ID/PATH                        what the page shows of a topology, needs the token
-POST    /api/v1/topology                            201 TOPOLOGY, when enough nimbuses hold its code
+POST    /api/v1/topology                            201 ``SubmittedTopology``, when enough nimbuses hold its code
 POST    /api/v1/topology/ID/activate                DONE
 POST    /api/v1/topology/ID/deactivate              DONE
 POST    /api/v1/topology/ID/rebalance[/WAIT]        DONE; body ``{"settings": {NAME: TEXT}}`` or empty
@@ -26,20 +26,11 @@ POST    /api/v1/topology/ID/kill[/WAIT]             DONE; WAIT in seconds, witho
 
 The body of a submission is one line of JSON, a ``Submission``, a newline, and the bytes of the archive.
 
+:mod:`txtopo.cluster.summaries` says what is in a summary; in JSON names are in camel case.
+
 ::
 
-    CLUSTER     {"version", "address", "leader": "HOST:PORT" or null, "nimbuses": int, "supervisors": int,
-                 "slotsTotal", "slotsUsed", "slotsFree", "topologies": int}
-    NIMBUS      {"address", "host", "port", "status": "Leader" or "Not a Leader", "isLeader": bool, "startedAt",
-                 "uptimeSeconds", "version"}
-    SUPERVISOR  {"id", "address", "slotsTotal", "slotsUsed", "startedAt", "uptimeSeconds", "version"}
-    TOPOLOGY    {"id", "name", "topologyId", "status", "uptimeSeconds", "settings": {}, "reason": text or null,
-                 "secondsLeft": of a wait, or null, "replicationCount": int, "holders": [HOST:PORT …],
-                 "assignment": {"supervisor", "slot", "number"} or null,
-                 "heartbeat": {"stage", "detail", "pid", "count", "figures": {}} or null}
-                 after a submission also "note": what was not waited for, or null; without the token "settings",
-                 "reason" and "detail" are empty
-    DONE        {"topologyOperation": "kill" …, "topologyId": ID, "status": "success", "topology": TOPOLOGY}
+    DONE        {"topologyOperation": "kill" …, "topologyId": ID, "status": "success", "topology": TopologySummary}
     ERROR       {"error": class of txtopo.errors, "errorMessage": text, "leader": "HOST:PORT" or null}
 
 ======  ================================================================
@@ -67,9 +58,9 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import anyio.to_thread
+import attrs
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -83,6 +74,14 @@ from txtopo.cluster.decisions.lifecycle import Event, Request as TopologyRequest
 from txtopo.cluster.nimbus.daemon import Nimbus
 from txtopo.cluster.nimbus.pages import DriverPages
 from txtopo.cluster.serving import answers
+from txtopo.cluster.summaries import (
+    AssignmentSummary,
+    ClusterSummary,
+    HeartbeatSummary,
+    NimbusSummary,
+    SupervisorSummary,
+    TopologySummary,
+)
 from txtopo.errors import ClusterError, NoLeader, NotLeader, SubmissionError
 from txtopo.files.records import to_json
 from txtopo.text.secrecy import shown, without_secrets
@@ -151,55 +150,53 @@ class NimbusApi:
     def _cluster(self, _request: Request) -> Response:
         view = self._nimbus.state.view()
         total, used = sum(each.slots for each in view.supervisors.values()), len(view.assignments)
-        return answers.Json(
-            {
-                "version": self._version,
-                "address": self._nimbus.address,
-                "leader": self._leader_address(),
-                "nimbuses": len(self._nimbus.state.nimbuses()),
-                "supervisors": len(view.supervisors),
-                "slotsTotal": total,
-                "slotsUsed": used,
-                "slotsFree": max(0, total - used),
-                "topologies": len(view.topologies),
-            }
+        summary = ClusterSummary(
+            self._version,
+            self._nimbus.address,
+            self._leader_address(),
+            nimbuses=len(self._nimbus.state.nimbuses()),
+            supervisors=len(view.supervisors),
+            slots_total=total,
+            slots_used=used,
+            slots_free=max(0, total - used),
+            topologies=len(view.topologies),
         )
+        return answers.Json(to_json(summary))
 
     def _nimbuses(self, _request: Request) -> Response:
         leader, now = self._leader_address(), time.time()
         found = []
         for each in self._nimbus.state.nimbuses().values():
             host, _, port = each.address.rpartition(":")
-            found.append(
-                {
-                    "address": each.address,
-                    "host": host,
-                    "port": int(port),
-                    "status": "Leader" if each.address == leader else "Not a Leader",
-                    "isLeader": each.address == leader,
-                    "startedAt": each.started_at,
-                    "uptimeSeconds": max(0, int(now - each.started_at)),
-                    "version": each.version,
-                }
+            summary = NimbusSummary(
+                each.address,
+                host,
+                int(port),
+                status="Leader" if each.address == leader else "Not a Leader",
+                is_leader=each.address == leader,
+                started_at=each.started_at,
+                uptime_seconds=max(0, int(now - each.started_at)),
+                version=each.version,
             )
+            found.append(to_json(summary))
         return answers.Json({"nimbuses": found})
 
     def _supervisors(self, _request: Request) -> Response:
         view, now = self._nimbus.state.view(), time.time()
         used = [each.supervisor for each in view.assignments.values()]
         found = [
-            {
-                "id": each.id,
-                "address": each.address,
-                "slotsTotal": each.slots,
-                "slotsUsed": used.count(each.id),
-                "startedAt": each.started_at,
-                "uptimeSeconds": max(0, int(now - each.started_at)),
-                "version": each.version,
-            }
+            SupervisorSummary(
+                each.id,
+                each.address,
+                slots_total=each.slots,
+                slots_used=used.count(each.id),
+                started_at=each.started_at,
+                uptime_seconds=max(0, int(now - each.started_at)),
+                version=each.version,
+            )
             for each in view.supervisors.values()
         ]
-        return answers.Json({"supervisors": found})
+        return answers.Json({"supervisors": [to_json(each) for each in found]})
 
     def _topologies(self, request: Request) -> Response:
         state = self._nimbus.state
@@ -209,11 +206,13 @@ class NimbusApi:
         for each in state.topologies().values():
             assignment = assignments.get(each.id)
             beat = None if assignment is None else beats.get((each.id, assignment.number))
-            found.append(_shown(each, holders.get(each.id, frozenset()), live, assignment, beat))
-        return answers.Json({"topologies": [self._for(request, each) for each in found]})
+            found.append(_summary(each, holders.get(each.id, frozenset()), live, assignment, beat))
+        return answers.Json({"topologies": [to_json(self._for(request, each)) for each in found]})
 
     def _topology(self, request: Request) -> Response:
-        return answers.Json(self._for(request, self._show(self._nimbus.find(request.path_params["name"]))))
+        return answers.Json(
+            to_json(self._for(request, self._summary_of(self._nimbus.find(request.path_params["name"]))))
+        )
 
     def _manifest(self, request: Request) -> Response:
         manifest = self._nimbus.store.manifest(request.path_params["id"])
@@ -244,7 +243,7 @@ class NimbusApi:
                 "topologyOperation": asked.event.value,
                 "topologyId": after.id,
                 "status": "success",
-                "topology": self._show(after),
+                "topology": to_json(self._summary_of(after)),
             }
         )
 
@@ -260,8 +259,8 @@ class NimbusApi:
                 self._nimbus.submissions.submit, submission, draft / f"{ARCHIVE_NAME}.upload", limiter=self._submissions
             )
         self._metrics.submissions.inc()
-        shown = await anyio.to_thread.run_sync(lambda: self._show(submitted.topology))
-        return answers.Json({**shown, "note": submitted.note}, 201)
+        summary = await anyio.to_thread.run_sync(self._summary_of, submitted.topology)
+        return answers.Json({**to_json(summary), "warning": submitted.warning}, 201)
 
     async def _upload(self, request: Request, path: Path) -> Submission:
         """Write the archive to a file; return the description, the line before it."""
@@ -301,18 +300,18 @@ class NimbusApi:
         except NoLeader:
             return None
 
-    def _show(self, topology: Topology) -> dict[str, Any]:
+    def _summary_of(self, topology: Topology) -> TopologySummary:
         state = self._nimbus.state
         assignment = state.assignment(topology.id)
         beat = None if assignment is None else state.heartbeat(topology.id, assignment.number)
-        return _shown(topology, state.holders_of(topology.id), frozenset(state.nimbuses()), assignment, beat)
+        return _summary(topology, state.holders_of(topology.id), frozenset(state.nimbuses()), assignment, beat)
 
-    def _for(self, request: Request, topology: dict[str, Any]) -> dict[str, Any]:
+    def _for(self, request: Request, topology: TopologySummary) -> TopologySummary:
         """Return a topology as whoever asks may see it: users' texts may hold keys and values."""
         if answers.has_token(request, self._token):
             return topology
-        beat = topology["heartbeat"]
-        return {**topology, "settings": {}, "reason": None, "heartbeat": beat and {**beat, "detail": ""}}
+        beat = topology.heartbeat and attrs.evolve(topology.heartbeat, detail="")
+        return attrs.evolve(topology, settings={}, reason=None, heartbeat=beat)
 
     def _leader_of(self, error: Exception) -> str | None:
         if not isinstance(error, NotLeader):
@@ -357,38 +356,33 @@ class _Metrics:
             self._by_status.labels(status.value).set(statuses.count(status))
 
 
-def _shown(
+def _summary(
     topology: Topology,
     holders: frozenset[str],
     live: frozenset[str],
     assignment: Assignment | None,
     beat: Heartbeat | None,
-) -> dict[str, Any]:
+) -> TopologySummary:
     now = time.time()
-    return {
-        "id": topology.id,
-        "name": topology.name,
-        "topologyId": topology.topology_id,
-        "status": topology.status.value,
-        "uptimeSeconds": max(0, int(now - topology.launched_at)),
-        "settings": {name: shown(name, value) for name, value in topology.settings.items()},
-        "reason": None if topology.reason is None else without_secrets(topology.reason, topology.settings),
-        "secondsLeft": None if topology.deadline is None else max(0.0, topology.deadline - now),
-        "replicationCount": len(holders & live),
-        "holders": sorted(holders),
-        "assignment": None
-        if assignment is None
-        else {"supervisor": assignment.supervisor, "slot": assignment.slot, "number": assignment.number},
-        "heartbeat": None
-        if beat is None
-        else {
-            "stage": beat.stage,
-            "detail": without_secrets(beat.detail, topology.settings),
-            "pid": beat.pid,
-            "count": beat.count,
-            "figures": beat.figures,
-        },
-    }
+    slot = None if assignment is None else AssignmentSummary(assignment.supervisor, assignment.slot, assignment.number)
+    heartbeat = None
+    if beat is not None:
+        detail = without_secrets(beat.detail, topology.settings)
+        heartbeat = HeartbeatSummary(beat.stage, detail, beat.pid, beat.count, beat.figures)
+    return TopologySummary(
+        topology.id,
+        topology.name,
+        topology.topology_id,
+        status=topology.status.value,
+        uptime_seconds=max(0, int(now - topology.launched_at)),
+        settings={name: shown(name, value) for name, value in topology.settings.items()},
+        reason=None if topology.reason is None else without_secrets(topology.reason, topology.settings),
+        seconds_left=None if topology.deadline is None else max(0.0, topology.deadline - now),
+        replication_count=len(holders & live),
+        holders=sorted(holders),
+        assignment=slot,
+        heartbeat=heartbeat,
+    )
 
 
 def _wait_of(request: Request) -> float | None:

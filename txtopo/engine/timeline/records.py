@@ -99,7 +99,6 @@ VALUE = 0
 _USHORT, _UINT = 0xFFFF, 0xFFFFFFFF
 _NAME = re.compile(r"(\d{10})\.records")
 
-
 FOLDER_PREFIX = "timeline-"
 
 FILES = ("samples", "errors", "run", "records")

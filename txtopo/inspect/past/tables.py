@@ -16,7 +16,7 @@ from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import Owner
 from state.delta.log.vectors import has_vectors
 from state.delta.read.history import look_up
-from state.delta.read.points import ShownPoint, ShownPoints
+from state.delta.read.points import ShownPoint, ShownPoints, TableVersions
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import DivergenceError, TxtopoError
@@ -58,7 +58,7 @@ class Kept:
         # Besides our own there may be files that others have put elsewhere: beside the log, and where their rows are.
         others = (file.path.rpartition("/")[0] for file in files_of(location, table).values())
         items = [item for below in {"", DATA_FOLDER, LOG_FOLDER, *others} for item in location.folder.list(below)]
-        points = None if owner is None else ShownPoints.of(location, table, owner.application)
+        points = None if owner is None else TableVersions(location, table, owner.application).points()
         return cls(len(items), sum(item.size for item in items), points)
 
 
@@ -121,7 +121,7 @@ def _size(path: str, kept_tables: KeptTables) -> dict[str, Any]:
             "disk_bytes": kept.bytes,
             "points": [] if kept.points is None else [_point(each) for each in kept.points.points],
             "all_since": None if kept.points is None else _point(kept.points.since),
-            "note": _note(table, owner, sum(file.size for file in files)),
+            "advice": _advice(table, owner, sum(file.size for file in files)),
         }
     except Exception as error:  # noqa: BLE001 - delta-rs raises many kinds; the other states can be shown
         return {"error": without_secrets(str(error))}
@@ -131,7 +131,7 @@ def _point(point: ShownPoint) -> TablePoint:
     return TablePoint(point.txid, None if point.written_ms is None else point.written_ms / 1000)
 
 
-def _note(table: DeltaTable, owner: Owner | None, size: int) -> str:
+def _advice(table: DeltaTable, owner: Owner | None, size: int) -> str:
     is_keyed = owner is not None and owner.kind in KEYED_KINDS
     if not is_keyed or size <= REWRITTEN_BYTES_MIN or has_vectors(table.metadata().configuration):
         return ""

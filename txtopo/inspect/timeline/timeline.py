@@ -33,8 +33,17 @@ from txtopo.engine.timeline.records import (
 )
 from txtopo.engine.timeline.ring import TEXT, read_header
 from txtopo.errors import ConfigError
-from txtopo.files.records import DAMAGE, from_json
-from txtopo.inspect.answers import Attempt, TransactionLine, Transactions, Write
+from txtopo.files.records import DAMAGE, from_json, to_json
+from txtopo.inspect.answers import (
+    Attempt,
+    Timeline,
+    TimelineAttempts,
+    TimelineRun,
+    TimelineWrites,
+    TransactionLine,
+    Transactions,
+    Write,
+)
 from txtopo.inspect.timeline.rings import EVENTS, SAMPLES, Ring, Rows
 
 POLL_SECS = 0.1
@@ -50,6 +59,8 @@ _ANSWERS_MAX = 16
 """How many answers are kept: viewers of one page ask after one of the last few records."""
 
 OUTCOMES = {OPEN: "open", VISIBLE: "visible", FAILED: "failed", RETURNED: "returned", GIVEN_UP: "dead letter"}
+_OF_ATTEMPT = ("txid", "number", "epoch", "small", "job", "group", "count", "name", "text")
+"""The columns of an attempt, in the order of a :class:`TimelineAttempts`, before its moments."""
 TIMES = ("available", "begun", "metadata", "started", "processed", "grouped", "phases", "ended")
 """The moments of an attempt, in the order of its record."""
 
@@ -142,7 +153,8 @@ class TimelineReader:
         if key not in self._answers:
             while len(self._answers) >= _ANSWERS_MAX:
                 self._answers.pop(next(iter(self._answers)))
-            content = _answer(self._events, since)
+            content = to_json(_timeline(self._events, since))
+            del content["now"]  # the end of each answer has it
             self._answers[key] = json.dumps(content, separators=(",", ":")).encode()[:-1]
         return self._answers[key]
 
@@ -265,42 +277,34 @@ _READ: Mapping[str, Callable[[Path], Any]] = {
 }
 
 
-def _answer(ring: Ring, since: int) -> dict[str, Any]:
+def _timeline(ring: Ring, since: int) -> Timeline:
     is_lost = bool(since) and not (ring.first - 1 <= since <= ring.head)
     rows = ring.rows if is_lost or not since else ring.after(since)
     attempts, writes, runs = (rows[rows["kind"] == kind] for kind in (ATTEMPT, WRITE, RUN))
     texts = {*attempts["name"].tolist(), *attempts["text"].tolist(), *writes["name"].tolist()} - {0}
-    return {
-        "head": ring.head,
-        "lost": is_lost,
-        "base": ring.base_us / 1000,
-        "epoch": ring.epoch,
-        "runs": [
-            {"epoch": int(row["epoch"]), "pid": int(row["count"]), "at": (int(row["times"][0]) - ring.base_us) / 1000}
+    of_writes = [
+        *(writes[name].tolist() for name in ("epoch", "group", "name")),
+        *(_millis(ring, writes, at) for at in range(4)),
+        writes["count"].tolist(),
+        writes["times"][:, 4].tolist(),
+    ]
+    return Timeline(
+        ring.head,
+        is_lost,
+        ring.base_us / 1000,
+        ring.epoch,
+        [
+            TimelineRun(int(row["epoch"]), int(row["count"]), (int(row["times"][0]) - ring.base_us) / 1000)
             for row in runs
         ],
-        "attempts": {
-            "txid": attempts["txid"].tolist(),
-            "try": attempts["number"].tolist(),
-            "epoch": attempts["epoch"].tolist(),
-            "outcome": attempts["small"].tolist(),
-            "job": attempts["job"].tolist(),
-            "group": attempts["group"].tolist(),
-            "tuples": attempts["count"].tolist(),
-            "component": attempts["name"].tolist(),
-            "text": attempts["text"].tolist(),
-            **{name: _millis(ring, attempts, at) for at, name in enumerate(TIMES)},
-        },
-        "writes": {
-            "epoch": writes["epoch"].tolist(),
-            "group": writes["group"].tolist(),
-            "state": writes["name"].tolist(),
-            **{name: _millis(ring, writes, at) for at, name in enumerate(("prepared", "decided", "from", "to"))},
-            "rows": writes["count"].tolist(),
-            "removed": writes["times"][:, 4].tolist(),
-        },
-        "texts": {str(seq): ring.texts[seq] for seq in sorted(texts) if seq in ring.texts},
-    }
+        TimelineAttempts(
+            *(attempts[name].tolist() for name in _OF_ATTEMPT),
+            *(_millis(ring, attempts, at) for at in range(len(TIMES))),
+        ),
+        TimelineWrites(*of_writes),
+        {str(seq): ring.texts[seq] for seq in sorted(texts) if seq in ring.texts},
+        now=0.0,
+    )
 
 
 def _millis(ring: Ring, rows: Rows, at: int) -> list[float]:

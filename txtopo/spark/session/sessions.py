@@ -7,10 +7,12 @@ import importlib.util
 import logging
 import os
 import pathlib
+import pwd
 import signal
 import sys
+import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 
 import attrs
 from py4j.protocol import Py4JError
@@ -32,7 +34,6 @@ from txtopo.spark.session.delta import (
 from txtopo.spark.session.properties_file import start_jvm
 from txtopo.spark.session.shipping import is_here, is_local
 from txtopo.spark.session.starting import StartOutput, why_it_did_not_start
-from txtopo.spark.session.user import name_user
 from txtopo.spark.session.versions import check_installed_spark, check_java, check_jvm_version, check_python
 
 _SETTINGS: Mapping[str, str] = {
@@ -53,7 +54,7 @@ _JIT_OPTIONS = (
 )
 """These raise the thresholds of the JVM's optimizing compiler to 8x the defaults. With the defaults it takes a third of
 the CPU time of Spark's start, for code that is not needed later. Loops over data reach the new thresholds at once."""
-
+_SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
 
 logger = logging.getLogger(__name__)
 
@@ -221,7 +222,7 @@ def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
             logger.warning("Spark downloads Delta's JARs from Maven before its first start, about 90 MB")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    output = StartOutput(is_held=config.spark_log_level == "ERROR")
+    output = StartOutput(is_silent=config.spark_log_level == "ERROR")
     try:
         with output.caught(), _signals_as_they_were():
             start_jvm({"spark.master": master, "spark.app.name": app_name, **settings})
@@ -289,3 +290,25 @@ def _signals_as_they_were() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
+
+
+def name_user(variables: MutableMapping[str, str] = os.environ, uid: int | None = None) -> None:
+    """Give a user without an entry in ``/etc/passwd``, as containers have, a name and a home for the next JVM.
+
+    Without a name, Hadoop ends Spark's start with "invalid null input: name"; without a home, Java's is ``?``, where
+    Spark can't keep packages. What is set already stays.
+
+    Args:
+        variables: of this process.
+        uid: the user's number; None: that of this process.
+    """
+    uid = os.getuid() if uid is None else uid
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        for name in ("HADOOP_USER_NAME", "SPARK_USER"):
+            variables.setdefault(name, f"user-{uid}")
+        home = variables.setdefault("HOME", tempfile.gettempdir())
+        options = variables.get(_SUBMIT_OPTIONS, "")
+        if "-Duser.home=" not in options:
+            variables[_SUBMIT_OPTIONS] = f"{options} -Duser.home={home}".strip()

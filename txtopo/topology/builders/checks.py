@@ -42,7 +42,7 @@ _OF_THEIR_OWN = frozenset({GroupingKind.CUSTOM, GroupingKind.DIRECT})
 """Groupings whose author says where rows go."""
 
 OWN_PREFIX = "spout."
-"""The prefix of the names of a spout's own committers and states."""
+"""The prefix of the names of a spout's committers and states."""
 
 Streams = Mapping[str, Mapping[str, Fields]]
 """The fields of each stream of each component."""

@@ -98,7 +98,7 @@ def described_plain(plan: PlainPlan) -> dict[str, Any]:
 
 
 def class_of(component: PlannedComponent) -> str:
-    """Return the name of a component's class; empty if it is one of txtopo's own wrappers."""
+    """Return the name of a component's class; empty if it is one of txtopo's wrappers."""
     name = type(component.component).__name__
     return "" if name.startswith("_") else name
 

@@ -83,7 +83,7 @@ class PlannedComponent:
     id: str
     kind: ComponentKind
     component: Any
-    """The declared object: the prototype of each task's own object."""
+    """The declared object: the prototype of each task's object."""
     tasks: int
     streams: Mapping[str, Fields]
     phase: Phase

@@ -1,4 +1,4 @@
-"""The coordinator's own durable state: a few small values in a store.
+"""The coordinator's durable state: a few small values in a store.
 
 =========================  ==================================================================
 ``<topology>/format``      the format of these values, see :mod:`txtopo.files.formats`
@@ -80,7 +80,6 @@ METADATA_BYTES_MAX = VALUE_BYTES_MAX - 100
 
 NOTE_BYTES_MAX = VALUE_BYTES_MAX
 """A note of more bytes does not go into the group's value."""
-
 
 Folds = Mapping[str, Mapping[str, tuple[str, int]]]
 """By the identity of a table and its columns, what is folded into them, in words, and the transaction that the table

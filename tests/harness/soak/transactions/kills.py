@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from txtopo.failpoints import FAILPOINTS
+from txtopo.failpoints import known_failpoints
 
 
 class Victim(enum.Enum):
@@ -86,7 +86,7 @@ and backfills, of the workers of real-time mode, and of reference tables that a 
 WORKER_FAILPOINTS = ("pool.answer", "pool.answered")
 """The failpoints of the workers of real-time mode."""
 
-RUN_FAILPOINTS = tuple(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))
+RUN_FAILPOINTS = tuple(name for name in known_failpoints() if not name.startswith(ELSEWHERE))
 """The failpoints that a run can reach."""
 
 _EMIT = "spout.emit"

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from state import DeltaState, TransactionalValue, read_table, read_tables
 from state.delta.log.entries import log_entries
-from state.delta.read.history import version_as_of
+from state.delta.read.points import TableVersions
 from tests.acceptance.topologies import counts_of
 from tests.crashes import Crash, run_with_crash
 from tests.journals import journal_in, opened_journal
@@ -286,15 +286,15 @@ def test_versions_are_found_wherever_they_are(tables):
     location = tables.opened["x"]._location
     latest = location.handle()
     for txid in range(42):
-        found = version_as_of(location, latest, "t/x", txid)
+        found = TableVersions(location, latest, "t/x").as_of(txid)
         assert found.transaction_version("t/x") == max((n for n in range(2, 40, 3) if n <= txid), default=None)
     log = tables.folder / "x" / "_delta_log"
     latest.create_checkpoint()
     for version in range(latest.version()):
         (log / f"{version:020d}.json").unlink()
-    latest = location.handle()
-    assert version_as_of(location, latest, "t/x", 37) is None
-    assert version_as_of(location, latest, "t/x", 38).version() == latest.version()
+    history = TableVersions(location, location.handle(), "t/x")
+    assert history.as_of(37) is None
+    assert history.as_of(38).version() == history.table.version()
 
 
 # Tables that do not belong together

@@ -22,9 +22,11 @@ from txtopo.api.state import State, StateTable, TableDescription
 from txtopo.errors import DivergenceError, StopError
 from txtopo.files.folder import Folder
 from txtopo.journal.backfills import backfills_of, identities_in, unfinished_backfills
+from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.entries import JournalHeader, JournalPart
 from txtopo.journal.folders import asides as journal_asides, find_journal
 from txtopo.journal.search import JournalSearch
+from txtopo.text.words import NOTHING_CHANGED
 from txtopo.transactional.recovery import plans
 from txtopo.transactional.recovery.checkpoints import JOURNAL, Checkpoint, checkpoint_of, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark, rooms_of, tables_of
@@ -114,6 +116,34 @@ class Diagnosis:
     def is_sound(self) -> bool:
         """Whether there is nothing to repair."""
         return not self.divergences and not self.damage and self.unfinished is None
+
+    def repair(self, *, is_accepting: bool, is_anew: bool) -> plans.Repair | None:
+        """Return the repair to make, None if none is needed; raise StopError if it is impossible."""
+        if is_anew:
+            if self.anew is None:
+                raise StopError(
+                    "a table can't be moved aside, because it is not this topology's or txtopo can't move it: give "
+                    f"the state another path; {NOTHING_CHANGED}"
+                )
+            return self.anew
+        if self.unfinished is not None:  # before any other: its first steps are done already
+            return self.unfinished
+        if self.is_sound:
+            return None
+        if is_accepting:
+            if self.adopt is None:
+                raise StopError(
+                    f"foreign writes are not the only fault: leave out --accept-foreign-writes; {NOTHING_CHANGED}"
+                )
+            return self.adopt
+        if self.go_to is None:
+            why = "; ".join(self.obstacles) or "there is no journal of the committed transactions"
+            raise StopError(
+                f"the existing files are not enough for a repair: {why}. Restore the missing table, or the coordinator "
+                f"state with the journal (in {METADATA_DIR!r} beside the tables), from the same backup as the tables; "
+                f"or start anew with 'txtopo repair --start-anew'; {NOTHING_CHANGED}"
+            )
+        return self.go_to
 
 
 def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage: Sequence[str] = ()) -> Diagnosis:
@@ -233,9 +263,11 @@ class _Found:
         )
         go_to, rolled_back, obstacles = ways.best(self.checkpoints, subject.spouts, number, is_damaged=is_damaged)
         if go_to is not None:
-            held = {} if go_to.is_as_it_is else _last_of_states(self.checkpoints, parts, go_to.incarnation)
+            last_txids = {} if go_to.is_as_it_is else _last_of_states(self.checkpoints, parts, go_to.incarnation)
             after, until = self.unseen(go_to, record, tables)
-            go_to = attrs.evolve(go_to, until=self.until(go_to), unseen_after=after, unseen_until=until, held=held)
+            go_to = attrs.evolve(
+                go_to, until=self.until(go_to), unseen_after=after, unseen_until=until, last_txids=last_txids
+            )
         return go_to, rolled_back, obstacles
 
     def until(self, go_to: plans.GoTo) -> int:
@@ -370,24 +402,26 @@ def _last_of_states(
 
     The last group in the journal counts: a state that the code lacks may have it, as no look at its table can tell.
     """
-    held: dict[str, int] = {}
+    last_txids: dict[str, int] = {}
     for checkpoint in checkpoints:
         if checkpoint.incarnation == incarnation:
             for name, mark in checkpoint.states.items():
-                held[name] = max(held.get(name, 0), mark.txid or 0)
+                last_txids[name] = max(last_txids.get(name, 0), mark.txid or 0)
     newest = next((part.header for part in reversed(parts) if part.header.incarnation == incarnation), None)
     # Of its last coordinator, whose last file may have none yet.
     own = [each for part in parts if newest and part.header.epoch == newest.epoch for each in part.entries]
     entry = own[-1] if own else None
-    return held if entry is None else {**held, **dict.fromkeys(entry.states, entry.last)}
+    return last_txids if entry is None else {**last_txids, **dict.fromkeys(entry.states, entry.last)}
 
 
 def _present(checkpoints: Sequence[Checkpoint], parts: Sequence[JournalPart]) -> dict[str, int]:
     """Return the states that the topology has now, each with the last transaction that its table may have."""
     if not checkpoints:
         return {}
-    held = _last_of_states(checkpoints, parts, checkpoints[0].incarnation)
-    return {name: txid for name, txid in held.items() if name not in checkpoints[0].states or checkpoints[0].has(name)}
+    last_txids = _last_of_states(checkpoints, parts, checkpoints[0].incarnation)
+    return {
+        name: txid for name, txid in last_txids.items() if name not in checkpoints[0].states or checkpoints[0].has(name)
+    }
 
 
 def descriptions_of(tables: Mapping[str, StateTable]) -> dict[str, TableDescription]:

@@ -1,7 +1,7 @@
 """What all commands that go back check, before anything is changed and again when they are resumed.
 
 The code must have every state whose rows would stay behind, the journal must say what the transactions after the point
-were, and the spout's source must have their input still; a rewind and a repair also bring the spout's own values back.
+were, and the spout's source must have their input still; a rewind and a repair also bring the spout's values back.
 
 The spout's coordinator is asked as at the start of a run, but what it writes is only gathered. The rewind applies it in
 the step that replaces the coordinator state, so the spout's values and the metadata never disagree. Then a second
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.api.components.optional import call_if_there
-from txtopo.api.components.planned import last_txid_of, metadata_of
+from txtopo.api.components.planned import Planned, last_txid_of, metadata_of
 from txtopo.api.state import KeepsVersions, State
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.api.values import ROWS_KINDS
@@ -31,13 +32,14 @@ from txtopo.journal.ending import metadata_dir_with_journal, read_end
 from txtopo.journal.entries import JournalPart
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
+from txtopo.text.words import NOTHING_CHANGED
 from txtopo.topology.plans.plan import Plan, PlannedComponent
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
-from txtopo.transactional.recovery.divergence import CoordinatorRecord, refuse_two_timelines
+from txtopo.transactional.recovery.divergence import CoordinatorRecord, DivergenceKind, refuse_two_timelines
 from txtopo.transactional.recovery.membership import refuse_what_stays
-from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
+from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.operations.rewind import (
     Past,
     Point,
@@ -117,7 +119,7 @@ def _is_at_or_below(path: str, above: str) -> bool:
 def checked(
     plan: Plan, config: Config, subject: RepairSubject, coordinator_state: CoordinatorState, to: Repair
 ) -> list[Change]:
-    """Check that a plan loses nothing; return what it changes of the spout's own values. Nothing is written.
+    """Check that a plan loses nothing; return what it changes of the spout's values. Nothing is written.
 
     Args:
         plan: the topology, as it will run afterwards.
@@ -173,8 +175,64 @@ def checked(
 
 
 @attrs.frozen
-class Looked:
-    """A topology that is only looked at, and may be running."""
+class Rewind:
+    """What a rewind goes back to: the point, why it is no nearer one, and the plan; None if it is there."""
+
+    past: Past
+    point: Point
+    reasons: list[str]
+    new: tuple[str, ...]
+    """The states that are new in the code, and left as they are."""
+    plan: GoTo | None
+
+    @classmethod
+    def decided(cls, subject: RepairSubject, diagnosis: Diagnosis, txid: int | None, time_ms: int | None) -> Rewind:
+        """Decide on the rewind to a transaction, or to the last one that was planned by a time.
+
+        Raises:
+            StopError: a repair must come first, or the time has not come yet.
+            StateAccessError: there is no such point.
+        """
+        record = diagnosis.record
+        if diagnosis.damage:
+            raise _repair_first(diagnosis.damage)
+        headers = journal_of(subject).headers()
+        refuse_other_store(subject.topology_id, record.incarnation, headers[-1] if headers else None)
+        known, new = without_new(subject, record.committed)
+        # A state that was left out has its place at an earlier point.
+        others = (each for each in diagnosis.divergences if each.kind is not DivergenceKind.AWAY)
+        wrong = [each.text for each in others if each.state not in new]
+        if wrong:
+            raise _repair_first(wrong)
+        around, wanted = functools.partial(journal_around, subject), txid
+        if time_ms is not None:
+            wanted = planned_by(subject, Past.of(known, around, record), time_ms)
+        assert wanted is not None, "one of them is given"
+        past = Past.of(known, around, record, wanted)
+        point, reasons = past.nearest(wanted)
+        is_there = point.txid == past.committed.txid and record.group is None
+        return cls(past, point, reasons, new, None if is_there else past.plan(point, diagnosis.number))
+
+
+def _repair_first(wrong: Sequence[str]) -> StopError:
+    return StopError(f"{'; '.join(wrong)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
+
+
+def planned_by(subject: RepairSubject, past: Past, time_ms: int) -> int:
+    """Return the last transaction that was planned by a time; raise StopError if that has not come yet."""
+    last = past.committed.planned
+    # A clock may have been ahead when the last transaction was planned.
+    if time_ms > max(time.time_ns() // 1_000_000, last.at_ms):
+        raise StopError(
+            f"{Planned(time_ms).at:%F %T} UTC has not come yet; the last transaction, {past.committed.txid}, was "
+            f"planned at {last.at:%F %T} UTC; {NOTHING_CHANGED}"
+        )
+    return past.at(journal_of(subject), time_ms)
+
+
+@attrs.frozen
+class DryRun:
+    """What a rewind would do to a topology, which may be running; nothing is written."""
 
     subject: RepairSubject
     past: Past
@@ -184,7 +242,7 @@ class Looked:
     """The last transaction that is committed; a group after it may be decided."""
 
     @classmethod
-    def of(cls, subject: RepairSubject, open_store: Callable[[], Store], txid: int | None = None) -> Looked:
+    def of(cls, subject: RepairSubject, open_store: Callable[[], Store], txid: int | None = None) -> DryRun:
         """Read journal and tables, maybe for a txid; raise StopError if a repair or a rewind is unfinished."""
         with contextlib.closing(open_store()) as store:
             coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())
