@@ -52,7 +52,8 @@ def read(servers, topic, partitions=2, isolation="read_committed"):
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     settings = {"bootstrap.servers": servers, "group.id": "reader", "isolation.level": isolation}
-    consumer = Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False})
+    ends = {"enable.partition.eof": True, "fetch.wait.max.ms": 20}
+    consumer = Consumer({**settings, **ends, "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, at, OFFSET_BEGINNING) for at in range(partitions)])
     found, ended = [[] for _ in range(partitions)], set()
     while len(ended) < partitions:
