@@ -81,12 +81,13 @@ long-mutants:
 test long compat: export SPARK_LAUNCHER_OPTS := $(QUICK_JVM)
 test long: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(abspath $(CLASSES))
 
-# Style and types come first: they take seconds, and a slip in them should not cost the time of the tests. What could not
-# be tested here is said last.
+# Style and types come first: they take seconds, and a slip in them should not cost the time of the tests; what the tests need
+# is made beside them. What could not be tested here is said last.
 #
 # CI says what else belongs into the queue, FIRST what takes long, and LAST. The parts are in the order of the time that they took.
 JOBS := 3
-test: lint browser $(CLASSES)
+test:
+	$(call side_by_side,3,$(CLASSES) lint browser)
 	$(call side_by_side,$(JOBS),$(FIRST) test-with-spark $(PARTS) $(LAST))
 	@sed -n 's/^SKIPPED.*\(not tested: .*\)/\1/p' $(LOGS)/test-*.log | sort -u
 
