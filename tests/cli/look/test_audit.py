@@ -175,7 +175,7 @@ def test_the_module_finds_the_output(command_line, output):
     quick = command_line.told("audit", "words", "--set", f"out={output}", "--quick")
     assert "rows not compared" in quick
     assert "without a gap; the rows of tables were not looked at\n" in quick
-    assert "--set needs a MODULE" in command_line.refusal("audit", str(output), "--set", "out=x")
+    assert "--set needs a MODULE" in command_line.refusal("audit", str(output), "--set", "out=x", status=2)
 
 
 def drop_entry(output):
@@ -292,7 +292,7 @@ def test_what_is_proved_as_json(command_line, output):
     quick = json.loads(command_line.told("audit", str(output), "--json", "--quick"))
     assert {(each["rowsPut"], each["rowsRemoved"], each["unread"]) for each in quick["tables"]} == {(None, None, None)}
     refused = command_line("audit", str(output.parent), "--json")
-    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert (refused.exit_code, refused.stdout) == (2, "")
 
 
 def test_what_is_in_flight_as_json(tmp_path, command_line):
@@ -459,4 +459,4 @@ def test_a_folder_that_stands_for_a_module_is_told(command_line, tmp_path):
 
 
 def test_a_folder_without_a_journal_is_refused(command_line, tmp_path):
-    assert "there is no journal" in command_line.refusal("audit", str(tmp_path))
+    assert "there is no journal" in command_line.refusal("audit", str(tmp_path), status=2)

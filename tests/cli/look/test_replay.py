@@ -410,5 +410,5 @@ def test_ranges_that_are_refused(command_line, tmp_path):
     for words in (("--from", "1"), ("3", "--from", "1", "--to", "2"), ()):
         assert "either a TXID, or both" in command_line.refusal("replay", "ranged", *words, status=2)
     assert "is after" in command_line.refusal("replay", "ranged", "--from", "3", "--to", "2", status=2)
-    refused = command_line.refusal("replay", "ranged", "--from", "3", "--to", "9")
+    refused = command_line.refusal("replay", "ranged", "--from", "3", "--to", "9", status=2)
     assert "the journal does not have all of transactions 3 to 9; it has 1 to 8" in refused
