@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from txtopo import ArrowBatchBolt, Fields
+from txtopo.api.abilities import TellsSteps
 from txtopo.errors import FieldsError
 from txtopo.row_wise.direct import MayOverflowError, computed
 from txtopo.row_wise.expressions import Expression
@@ -24,7 +25,7 @@ _ROW = ":row"
 """The column of the numbers of rows; no field has a colon in its name."""
 
 
-class RowsBolt(ArrowBatchBolt):
+class RowsBolt(ArrowBatchBolt, TellsSteps):
     """Does row-wise steps, one after another, on an input whose fields have types."""
 
     def __init__(self, fields: Fields, steps: Iterable[Any]) -> None:
