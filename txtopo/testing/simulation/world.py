@@ -606,6 +606,7 @@ class World(Surroundings):
             make_prototypes=lambda _: self._subject.prototypes,
             make_journal=make_journal,
             make_dead_letters=self._dead_letters,
+            runs_ahead=self.runs_ahead,
         )
 
     def _post(self, delivery: Delivery, job_id: int) -> None:
