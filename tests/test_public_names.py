@@ -33,7 +33,7 @@ NAMES = {
         complete_topology make_tuple
     """,
 }
-"""What topologies are written and tested with, and what users' own methods take and return."""
+"""What topologies are written and tested with, and what users' methods take and return."""
 
 
 @pytest.mark.parametrize("package", NAMES, ids=lambda package: package.__name__)

@@ -52,7 +52,7 @@ DATA_PER_BATCH = 2
 
 @attrs.define
 class Box:
-    """A user's own class."""
+    """A user's class."""
 
     content: list[Any]
 

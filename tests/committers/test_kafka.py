@@ -195,7 +195,7 @@ def test_full_queue(cluster, in_memory):
 
 
 def test_full_queue_of_the_client(cluster, broker_place):
-    """The same with librdkafka's own queue."""
+    """The same with librdkafka's queue."""
     broker_place.create()
     options = {"properties": {"queue.buffering.max.messages": 10}}
     _, tracker = fed(cluster, KafkaBolt(broker_place.servers, broker_place.topic, **options), *[(None, "v")] * 500)

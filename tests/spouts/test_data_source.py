@@ -452,7 +452,7 @@ class Values(NumbersReader):
 
 @pytest.mark.parametrize("row", [Row(**dict(reversed(ROW.items()))), tuple(ROW.values()), list(ROW.values())])
 def test_values_as_spark_has_them(monkeypatch: pytest.MonkeyPatch, row: Any) -> None:
-    """A Row comes by its names, and values are converted as Spark's own readers of data sources do it."""
+    """A Row comes by its names, and values are converted as Spark's readers of data sources do it."""
     monkeypatch.setattr(Values, "rows", [row])
     spout = DataSourceSpout(source_of(Values, SCHEMA))
     expected = ("5", 1, AT.astimezone(dt.UTC), Decimal("1.00"), {"a": 1, "b": "true"}, [("k", 2)], b"x")

@@ -51,7 +51,7 @@ class Initializer:
 
 
 def test_rotating_transactional_state(open_state):
-    """Storm's own test, line by line: strict order against not strict order."""
+    """Storm's test, line by line: strict order against not strict order."""
     state = open_state()
     strict_rotating = RotatingTransactionalState(state, "strict", True)
     unstrict_rotating = RotatingTransactionalState(state, "unstrict", False)

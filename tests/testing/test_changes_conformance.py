@@ -1,4 +1,4 @@
-"""The conformance class of changes: txtopo's own committers and a user's pass it, and it finds what others forget."""
+"""The conformance class of changes: txtopo's committers and a user's pass it, and it finds what others forget."""
 
 from __future__ import annotations
 

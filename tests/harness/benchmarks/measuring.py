@@ -55,7 +55,7 @@ class Sample:
 
     Args:
         figures: by name, in the workload's unit; the name is empty if there is one figure.
-        report: txtopo's own report of the run.
+        report: txtopo's report of the run.
     """
 
     figures: Mapping[str, float]

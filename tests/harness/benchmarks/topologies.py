@@ -279,7 +279,7 @@ def from_files_combined(output: Path, spout: FileSpout, parallelism: int = 2) ->
 
 
 def from_files_by_arrow(output: Path, folder: Path, files: int, parallelism: int = 2) -> Topology:
-    """Return Parquet files → reduce, with Arrow reading ``files`` of them a transaction in the spout's own tasks."""
+    """Return Parquet files → reduce, with Arrow reading ``files`` of them a transaction in the spout's tasks."""
     spout = FilesTransactionalSpout(folder, Fields("word: string", "n: long"), batch_bytes=2**40, batch_files_max=files)
     builder = TransactionalTopologyBuilder("from-files", "spout", spout, parallelism)
     return _reduced(builder, "spout", output, parallelism)

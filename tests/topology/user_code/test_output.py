@@ -316,7 +316,7 @@ def test_two_runs_of_a_process(lines):
 
 
 def test_own_warnings_without_logging() -> None:
-    """Where nobody has configured logging, txtopo's own warnings go to standard error, as Python's do."""
+    """Where nobody has configured logging, txtopo's warnings go to standard error, as Python's do."""
     code = (
         "import logging\n"
         "from txtopo.topology.user_code.output import user_output_logged\n"

@@ -1,4 +1,4 @@
-"""Kafka: a backlog of messages counted by key into Delta, beside Spark's own source; and a trickle of messages."""
+"""Kafka: a backlog of messages counted by key into Delta, beside Spark's source; and a trickle of messages."""
 
 from __future__ import annotations
 

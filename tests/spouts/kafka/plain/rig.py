@@ -99,7 +99,7 @@ class Clock:
 class Rig:
     """A spout task, opened and active.
 
-    The settings are those of Storm's own tests: polls of 5, retries without delay, commits every 2 s, EARLIEST, and 250
+    The settings are those of Storm's tests: polls of 5, retries without delay, commits every 2 s, EARLIEST, and 250
     uncommitted offsets.
     """
 

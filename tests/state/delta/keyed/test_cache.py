@@ -177,7 +177,7 @@ def test_single_keys_become_recent(tmp_path, monkeypatch) -> None:
 
 
 COLLIDING = [(0, 2**61 - 1), (1, 2**61), (-1, -2), (7, 7 - (2**61 - 1))]
-"""Pairs of longs that Python's own hash can't tell apart."""
+"""Pairs of longs that Python's hash can't tell apart."""
 
 
 @pytest.mark.few(4)
