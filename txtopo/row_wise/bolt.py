@@ -14,13 +14,14 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo import ArrowBatchBolt, Fields
+from txtopo.api.abilities import TellsSteps
 from txtopo.errors import FieldsError
 from txtopo.row_wise.direct import computed
 from txtopo.row_wise.expressions import Expression
 from txtopo.row_wise.steps import Filter, OfRows, Select, WithColumns
 
 
-class RowsBolt(ArrowBatchBolt):
+class RowsBolt(ArrowBatchBolt, TellsSteps):
     """Does row-wise steps, one after another, on an input whose fields have types."""
 
     def __init__(self, fields: Fields, steps: Iterable[Any]) -> None:

@@ -158,7 +158,7 @@ class RichBolt(Bolt):
         """Release resources; called at the end of a run, but not if the worker is killed."""
 
 
-class _TakesBatches(Bolt):
+class TakesBatches(Bolt):
     """What batch bolts have, whatever their tuples come as."""
 
     quiet_after: dt.timedelta | None = None
@@ -206,7 +206,7 @@ class _TakesBatches(Bolt):
         """
 
 
-class BatchBolt(_TakesBatches):
+class BatchBolt(TakesBatches):
     """A bolt that processes one batch: all tuples of one attempt that reach one task.
 
     *You* keep intermediate results in attributes. Between ``execute`` and ``finish_batch`` a committer object
@@ -276,7 +276,7 @@ class BatchBolt(_TakesBatches):
         self.execute_batch(batch)
 
 
-class ArrowBatchBolt(_TakesBatches):
+class ArrowBatchBolt(TakesBatches):
     """A batch bolt that receives its tuples as Arrow record batches; its input streams must be columnar.
 
     It has the same contract as :class:`BatchBolt`. The first column of a batch is the attempt, a struct of

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 
-import attrs
 import click
 
 from txtopo.assembly.environment import Environment
 from txtopo.assembly.report import Progress
 from txtopo.backfill.backfill import BackfillNews, backfill
 from txtopo.backfill.part import BackfillPart
-from txtopo.cli.command import Command, WholeNumber, discreet
+from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.lines import ProgressLines
 from txtopo.cli.look.points import planned_point
@@ -51,7 +50,7 @@ def backfill_command(target: Target, state: str, first: int | None) -> None:
 
     def on_progress(progress: Progress) -> None:
         interrupts.wrap_handlers()  # by the first progress the run has installed its own
-        display.update(attrs.evolve(progress, last_failure=discreet(progress.last_failure)))
+        display.update(progress)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(interrupts)

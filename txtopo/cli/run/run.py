@@ -18,7 +18,7 @@ from txtopo.assembly.parts import Observer
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
 from txtopo.assembly.storage import DEFAULT_METADATA_DIR, pending_max_of
-from txtopo.cli.command import Command, CommandLineError, WholeNumber, discreet, needs_extra
+from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_extra
 from txtopo.cli.console import Console
 from txtopo.cli.display.acked import INTERRUPTED, AckedDisplay, AckedLines
 from txtopo.cli.display.interrupts import Interrupts
@@ -132,7 +132,7 @@ def _run_transactional(target: Target, until: int | None, console: Console, obse
 
     def on_progress(progress: Progress) -> None:
         interrupts.wrap_handlers()  # by the first progress the run has installed its own
-        display.update(attrs.evolve(progress, last_failure=discreet(progress.last_failure)))
+        display.update(progress)
 
     with display, interrupts:
         report = run_topology(

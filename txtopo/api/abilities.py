@@ -1,4 +1,4 @@
-"""What a bolt must have so that it bounds the skew of event time between spouts."""
+"""What a bolt of txtopo's may be besides. Its class says so, since a user's bolt may have attributes of any name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,28 @@ import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+
+from txtopo.api.data.fields import Fields
+
+
+class KeepsByKey(ABC):
+    """A bolt that keeps something for each key, so one task must have all rows of a key."""
+
+    @property
+    @abstractmethod
+    def grouped_by(self) -> Fields | Mapping[tuple[str, str], Sequence[Fields]]:
+        """The fields of the key; or keys by stream, as (component, stream), if these have several."""
+
+    @property
+    def folds(self) -> Mapping[str, Mapping[str, str]]:
+        """What each column of a state is made of, in words, by the state's name, as far as it is known."""
+        return {}
+
+
+class TellsSteps(ABC):
+    """A bolt that does several steps, and tells them to people."""
+
+    verbs: Sequence[str]
 
 
 class BoundsSkew(ABC):
