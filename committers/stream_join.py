@@ -28,10 +28,10 @@ from committers.event_time.join_streams import LEFT, RIGHT, SIDES, JoinStream, L
 from committers.event_time.pairs import Positions, Timed, pairs
 from committers.event_time.timed import is_last_task, no_watermark
 from committers.event_time.times import MICROS_MAX, event_times, in_known_years, micros_in, micros_of, timestamps
-from committers.inputs import Inputs
 from committers.waiting import WaitingTuples
 from state import DeltaExpiringRows
 from txtopo import BatchOutputCollector, Fields, ICommitter, OutputFieldsDeclarer, TopologyContext, TransactionAttempt
+from txtopo.api.abilities import Inputs
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.utc import MICROS_MIN
 from txtopo.columnar.conversion import cast_rows

@@ -48,10 +48,10 @@ from committers.event_time.join_streams import (
 from committers.event_time.pairs import Timed, pairs
 from committers.event_time.timed import EXPIRES, LATE, UNTIMED, ClockedCommitter, with_ahead
 from committers.event_time.times import MICROS_MAX, micros_in, timestamps
-from committers.inputs import Inputs
 from committers.waiting import WaitingTuples
 from state import DeltaExpiringRows
 from txtopo import BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext, TransactionAttempt
+from txtopo.api.abilities import Inputs
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.utc import MICROS_MIN, MICROSECOND

@@ -16,11 +16,11 @@ from committers.aggregates.fields import fields_of
 from committers.event_time.clock import Watermark
 from committers.event_time.timed import AHEAD, EXPIRES
 from committers.event_time.times import TIMESTAMP
-from committers.inputs import Inputs, field_mistakes, stream_name
+from committers.inputs import field_mistakes, stream_name
 from committers.waiting import WaitingTuples
 from state.delta.columns import is_key_type, no_equality
 from txtopo import BatchBolt, Fields, Tuple
-from txtopo.api.abilities import KeepsByKey
+from txtopo.api.abilities import Inputs, KeepsByKey
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.types import python_values

@@ -51,6 +51,9 @@ class Forked(Kept):
     def forked(self, topology_id):
         return Kept(f"{topology_id}.pickle")
 
+    def moved(self):
+        '''Tell something of its own: it is no CanBeForked.'''
+
 
 class OpenedKept(OpenedState):
     def __init__(self, declared):

@@ -29,12 +29,12 @@ MANIFESTS = [
 ]
 
 CONTAINER = """
-mount -t tmpfs -o mode=1777 tmpfs /tmp && mount -o remount,bind,ro / && cd /tmp &&
+mount -t tmpfs -o mode=1777 tmpfs /tmp && mount -o remount,bind,ro / && cd /tmp && ulimit -d {memory_kb} &&
 exec setpriv --reuid {uid} --regid {uid} --clear-groups --no-new-privs \
     --inh-caps +dac_read_search --ambient-caps +dac_read_search -- "$@"
 """
 """A root that is read only, an empty /tmp, and a user without an entry in passwd; it may read what is root's, since
-the tests' Python may be."""
+the tests' Python may be. Each process has at most the memory that the manifest gives to all, of what it writes to."""
 
 TOPOLOGY = """
 import time
@@ -87,12 +87,15 @@ def test_it_runs_one_coordinator_that_writes_nowhere_but_in_its_scratch_folder()
 
 @pytest.mark.long
 def test_the_conditions_of_a_container(bucket_server: ObjectStore, tmp_path: Path) -> None:
-    """Without a disk, a home, or a name for its user, it runs, says that it is well, and stops within the grace period.
+    """Without a disk, a home, a name for its user, or more memory than it may have, it runs, says that it is well, and
+    stops within the grace period.
 
     What is started in its place goes on, and the count is exact.
     """
     uid, grace_secs = pod()["securityContext"]["runAsUser"], pod()["terminationGracePeriodSeconds"]
-    script = CONTAINER.format(uid=uid)
+    (container,) = pod()["containers"]
+    memory_kb = int(container["resources"]["limits"]["memory"].removesuffix("Gi")) << 20
+    script = CONTAINER.format(uid=uid, memory_kb=memory_kb)
     if subprocess.run(["unshare", "-m", "bash", "-c", script, "-", "true"], check=False).returncode:
         pytest.skip("this user can't make a container's conditions: no mount, or no other user")
     (tmp_path / "shop.py").write_text(TOPOLOGY)

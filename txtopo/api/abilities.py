@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from txtopo.api.data.fields import Fields
+from txtopo.api.state import State
+
+Inputs = Mapping[tuple[str, str], Fields]
+"""The fields of the streams that a bolt subscribes to, by component id and stream."""
 
 
 class KeepsByKey(ABC):
@@ -22,6 +26,23 @@ class KeepsByKey(ABC):
     def folds(self) -> Mapping[str, Mapping[str, str]]:
         """What each column of a state is made of, in words, by the state's name, as far as it is known."""
         return {}
+
+
+class ChecksTables(ABC):  # noqa: B024 - a class overrides what it checks
+    """A bolt that says at ``build()`` what does not fit between it and its states.
+
+    ``inputs`` are the fields by (component, stream), ``streams`` those of its own that somebody reads.
+    """
+
+    def table_mistakes(self, inputs: Inputs, states: Mapping[str, State]) -> Iterable[str]:
+        """Return what is wrong with the tables that it writes."""
+        del inputs, states
+        return ()
+
+    def output_mistakes(self, streams: Collection[str], states: Mapping[str, State]) -> Iterable[str]:
+        """Return what is wrong with the streams that it emits."""
+        del streams, states
+        return ()
 
 
 class TellsSteps(ABC):

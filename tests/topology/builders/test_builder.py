@@ -299,6 +299,7 @@ class Learns(PassBatch):
     """Has attributes of its own with the names of properties that committers of txtopo have."""
 
     grouped_by = property(lambda _: None)
+    table_mistakes = output_mistakes = "many"
 
     def __init__(self):
         self.folds, self.verbs = 5, [3, 4]

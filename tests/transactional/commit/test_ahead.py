@@ -20,13 +20,20 @@ from tests.budgets import examples
 from tests.topologies import committing, values_in
 from tests.waiting import DEADLINE_SECS
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, RunReport, Topology
+from txtopo.api.components.planned import NEVER
 from txtopo.api.values import StateKind
 from txtopo.assembly.threads import ThreadPools
+from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.engine.runner import run_with
 from txtopo.errors import StalledCommit, StateFailure, StopError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import inline_environment
 from txtopo.testing.simulation.threads import Writes
+from txtopo.transactional.commit.ahead import Ahead
+from txtopo.transactional.commit.phases import GroupOutcome
+from txtopo.transactional.core.actions import AssignedAttempt
+from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 ALONE = Config(group_transactions_max=1)
 """Each transaction is a group."""
@@ -185,6 +192,22 @@ def test_a_phase_that_fails_ahead(watched: type[Watched], steps: Steps) -> None:
     report = run(committing(numbers(20), Flaky(), sums=state))
     assert values_in(state) == {"all": sum(range(20))}
     assert (report.failures, steps.reached.count("phase 3")) == (1, 3)
+
+
+def test_what_was_begun_is_of_the_same_attempts() -> None:
+    """It goes on in a group that begins with them, once, and is dropped if one was replayed since."""
+    state = sums()
+    plan = committing(numbers(3), Sum(), sums=state).plan
+    factory = TaskFactory(plan, Config(), prototypes_of(plan))
+    ahead = Ahead(factory, {"sums": state.open("t", "sums", "life", 1)}, Late(1), 8)
+    first, replayed = (AssignedAttempt(TransactionAttempt(2, attempt), None, NEVER) for attempt in (1, 2))
+    written = GroupOutcome((TransactionAttempt(1, 1),), {})
+    taken = []
+    for group in ([replayed], [first], [first]):
+        if len(taken) < 2:
+            ahead.write(lambda: None, written, {2: (first, list)}.get, ProgressProbe())
+        taken.append(ahead.take(group))
+    assert [each and each.finished for each in taken] == [None, [first.attempt], None]
 
 
 class Hanging(Sum):

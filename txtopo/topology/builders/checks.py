@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.api.abilities import BoundsSkew, KeepsByKey
+from txtopo.api.abilities import BoundsSkew, ChecksTables, KeepsByKey
 from txtopo.api.components.bolt import Bolt, DataFrameBolt, TakesBatches
 from txtopo.api.components.groupings import KEYED, GroupingKind
 from txtopo.api.components.optional import call_if_there
@@ -282,10 +282,11 @@ def check_inputs(graph: Graph, streams: Streams) -> Iterator[str]:
         assert isinstance(declared.component, Bolt), "others were refused"
         mistakes = list(declared.component.input_mistakes(inputs))
         # With fields that are missing in a stream, there is nothing to compare a table with.
-        if not mistakes:
-            mistakes = list(call_if_there(declared.component, "table_mistakes", inputs, dict(graph.states), default=()))
-        own = {stream for source, stream in read if source == declared.id}
-        mistakes += call_if_there(declared.component, "output_mistakes", own, dict(graph.states), default=())
+        if isinstance(declared.component, ChecksTables):
+            if not mistakes:
+                mistakes = list(declared.component.table_mistakes(inputs, dict(graph.states)))
+            own = {stream for source, stream in read if source == declared.id}
+            mistakes += declared.component.output_mistakes(own, dict(graph.states))
         for mistake in mistakes:
             yield f"bolt {declared.id!r} {mistake}"
 

@@ -10,6 +10,8 @@
 Before step 3 the group never was: a crash leaves files that nobody refers to. After it the group will be finished,
 either here or by the recovery of the next leader, from the note alone. If the outcome of a step is unknown, the step is
 repeated: publishing what is visible already does nothing.
+
+In a bucket the commit phases of the next group run beside steps 2 to 5; see :mod:`~txtopo.transactional.commit.ahead`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Latency: one small transaction every 200 ms, from available to visible in Delta, in either mode."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
