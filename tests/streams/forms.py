@@ -1,7 +1,5 @@
 """Jobs of the examples and the guides as flows and with a builder."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import sys

@@ -8,8 +8,6 @@ core. *inline* is without Spark, whose own seconds would hide differences, and b
 ``rows_by_steps`` is the flow of row-wise steps beside a bolt for each of them, ``rows_by_frames`` beside a DataFrame bolt.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import statistics
