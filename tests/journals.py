@@ -1,7 +1,5 @@
 """Journals: that of the only topology in a folder, and long ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from txtopo.attempts import attempt_number

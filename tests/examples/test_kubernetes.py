@@ -1,7 +1,5 @@
 """The manifest of ``examples/kubernetes``: by Kubernetes' schema, and what it asks of a container, as processes."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

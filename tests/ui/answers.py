@@ -1,7 +1,5 @@
 """The API's answers about an invented run, in the form of its contract; names and texts are the caller's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 START = 1_790_000_000.0

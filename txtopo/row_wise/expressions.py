@@ -16,6 +16,7 @@ import io
 import itertools
 import json
 import math
+import pickle
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -107,27 +108,54 @@ _WAYS = {
 """What to write instead of what is not row-wise."""
 
 
+class _OfPolars:
+    """Expressions of polars. They travel as bytes: an executor that needs none of them does not load polars."""
+
+    def __init__(self, value: pl.Expr, overflow: pl.Expr | None) -> None:
+        self._both: Any = value, overflow
+
+    def __getstate__(self) -> Any:
+        return self._both if isinstance(self._both, bytes) else pickle.dumps(self._both)
+
+    def __setstate__(self, pickled: bytes) -> None:
+        self._both = pickled
+
+    def both(self) -> tuple[pl.Expr, pl.Expr | None]:
+        """Return the expression, and what is true where an integer would wrap."""
+        if isinstance(self._both, bytes):
+            self._both = pickle.loads(self._both)  # noqa: S301 - our own bytes
+        both: tuple[pl.Expr, pl.Expr | None] = self._both
+        return both
+
+
 @attrs.frozen
 class Expression:
     """An expression over the fields of a stream, checked.
 
     Args:
         name: the name of its result.
-        value: the expression.
         fields: the fields that it reads.
-        overflow: true for a row in which an integer would wrap; None if none can.
         kind: the type of its result.
         text: how it was written.
         direct: the same as Arrow computes it; None if only polars does.
     """
 
     name: str
-    value: pl.Expr
     fields: tuple[str, ...]
-    overflow: pl.Expr | None
     kind: pa.DataType
     text: str
+    of_polars: _OfPolars
     direct: Direct | None = None
+
+    @property
+    def value(self) -> pl.Expr:
+        """The expression of polars."""
+        return self.of_polars.both()[0]
+
+    @property
+    def overflow(self) -> pl.Expr | None:
+        """What is true for a row in which an integer would wrap; None if none can."""
+        return self.of_polars.both()[1]
 
 
 def expression(given: Any, fields: Fields, name: str | None = None) -> Expression:
@@ -154,7 +182,7 @@ def expression(given: Any, fields: Fields, name: str | None = None) -> Expressio
     name = name or _name_of(value, text)
     kind = _kind(text, reading.type_of(checked))
     overflow = polars.any_horizontal(*reading.overflows).fill_null(value=False) if reading.overflows else None
-    made = Expression(name, checked, tuple(reading.fields), overflow, kind, text)
+    made = Expression(name, tuple(reading.fields), kind, text, _OfPolars(checked, overflow))
     _try_in_pieces(polars, made, fields)
     return attrs.evolve(made, direct=_direct(polars, reading, read, made))
 

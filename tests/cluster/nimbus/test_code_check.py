@@ -1,7 +1,5 @@
 """Code that a supervisor builds before it gets in, or refuses."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.cluster.conftest import Make

@@ -1,7 +1,5 @@
 """Nimbus processes on a real ZooKeeper."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

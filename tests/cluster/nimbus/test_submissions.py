@@ -1,7 +1,5 @@
 """Submissions to real nimbuses: names, copies, and what is left of one that fails."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import subprocess

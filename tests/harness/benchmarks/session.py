@@ -1,7 +1,5 @@
 """The Spark session that txtopo, its peers and the limit share."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Mapping

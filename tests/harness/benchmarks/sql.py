@@ -5,8 +5,6 @@ random keys of a table that has ten times as many, and for appended rows. The se
 so that a busy machine changes little.
 """
 
-from __future__ import annotations
-
 import operator
 import tempfile
 import time

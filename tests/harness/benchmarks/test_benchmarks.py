@@ -1,7 +1,5 @@
 """Benchmarks: totals are checked, outcomes are kept, ratios say what they mean. Nothing is timed here."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -17,7 +15,9 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from state import read_table
 from tests.harness.benchmarks.core_secs import CoreSecs
+from tests.harness.benchmarks.forms import BY_FRAMES, BY_STEPS, DEAR
 from tests.harness.benchmarks.groups import main as groups_main
 from tests.harness.benchmarks.history import EACH
 from tests.harness.benchmarks.inputs import DrawnWords, LargeRows, Rows, TouchedKeys, WrongTotalsError, check_totals
@@ -28,7 +28,9 @@ from tests.harness.benchmarks.outcome import Line, Outcome, Role, Target, Unit, 
 from tests.harness.benchmarks.workloads.beside_peers import small
 from tests.harness.benchmarks.workloads.dataframes import dataframes
 from tests.harness.benchmarks.workloads.latency import STEPS, latency_sample
+from tests.streams.forms import Job, made
 from tests.waiting import wait_for
+from txtopo import run
 
 LINES = (
     Line("txtopo", Role.TXTOPO, "", (100.0, 300.0, 200.0)),
@@ -55,6 +57,18 @@ def test_small(spark: SparkSession, tmp_path: Path) -> None:
     assert document["cores"] > 0
     assert str(tmp_path) not in text
     assert "foreachBatch + delta-rs" in console.export_text()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("job", [*BY_STEPS.values(), *BY_FRAMES.values()], ids=[*BY_STEPS, *BY_FRAMES])
+def test_forms(spark: SparkSession, tmp_path: Path, job: Job) -> None:
+    """A bolt for each step, and a DataFrame bolt, make the table of the flow that they are compared with."""
+    tables = []
+    for name, make in {"built": job.built, "said": job.said}.items():
+        run(made(make, tmp_path / name), spark=spark)
+        tables.append(read_table(tmp_path / name / "out" / "dear").sort_by([(each, "ascending") for each in DEAR]))
+    assert tables[0].num_rows == 42
+    assert tables[0].equals(tables[1])
 
 
 @pytest.mark.parametrize("rows", [DrawnWords(100, 10), DrawnWords(7, 10, 3), LargeRows(100, 10), TouchedKeys(60, 5, 3)])

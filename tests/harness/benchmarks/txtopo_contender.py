@@ -1,7 +1,5 @@
 """Txtopo as a contender."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

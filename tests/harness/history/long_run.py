@@ -3,8 +3,6 @@
 A transaction comes each 10 ms of the clock, so what is recent, the points, checkpoints and clean-ups of hours are in it.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import statistics

@@ -4,8 +4,6 @@ It is run as a process of its own, since confluent-kafka lets such a record end 
 broker is librdkafka's fake one. Only C can write such a name.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import sys

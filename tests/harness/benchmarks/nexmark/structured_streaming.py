@@ -8,8 +8,6 @@ Two things are otherwise than in the answers. The watermark never passes the las
 11 stay open: ``OPEN`` says which rows these are. And of bids with the very same highest price, query 7 has one.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import inspect
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Workloads by name: each takes a bench and returns an outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from tests.harness.benchmarks.measuring import Bench

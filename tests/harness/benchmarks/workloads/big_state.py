@@ -1,7 +1,5 @@
 """A big state: transactions that touch few of five million keys. Does the size of the table cost anything?"""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Kafka: a backlog of messages counted by key into Delta, beside Spark's source; and a trickle of messages."""
 
-from __future__ import annotations
-
 import functools
 import signal
 import time

@@ -4,8 +4,6 @@ Each size has a driver of its own, and that has its executors in other processes
 outside, without what another size, the executors or the check of the totals hold.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

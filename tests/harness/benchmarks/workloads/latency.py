@@ -1,7 +1,5 @@
 """Latency: one small transaction every 200 ms, from available to visible in Delta, in either mode."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -56,6 +54,8 @@ BARE_PUTS = 50
 TABLES = (10_000, 100_000, 10_000_000)
 """Keys of tables that are filled before, by transactions of up to ``LOAD_KEYS``."""
 LOAD_KEYS = 500_000
+LOADING = {"topology.max.spout.pending": 2, "topology.group.transactions.max": 1, "topology.message.timeout.secs": 600}
+"""Each of them is a group, which the driver folds, and may take long on a busy machine."""
 DEADLINE_SECS = 120
 """How long a peer may still work when the last file has arrived."""
 
@@ -167,7 +167,7 @@ def _filled(bench: Bench, keys: int, name: str) -> Contender:
         def into(spout: BatchSpout) -> Topology:
             return big_topology(folder, spout, is_reduced=True, deletion_vectors=True)
 
-        run(into(BatchSpout(rows, rows.loads)), MODES[TXTOPO], spark=bench.spark)
+        run(into(BatchSpout(rows, rows.loads)), LOADING, spark=bench.spark)
         spout, told, watch = BatchSpout(rows, last, INTERVAL_SECS), Moments(), LogWatch(folder / STATE)
         topology = into(spout)
         with watch:

@@ -4,8 +4,6 @@ After each change, all tables must be those of the undisturbed topology as of th
 came later: rows of before have nulls there. The audit must find nothing.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import time

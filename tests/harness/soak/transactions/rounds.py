@@ -1,7 +1,5 @@
 """Rounds: one output folder, and the processes that work on it, one after another."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

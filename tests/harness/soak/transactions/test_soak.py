@@ -1,7 +1,5 @@
 """Promise 16, by real crashes: each failpoint in turn without Spark, and a short soak with it."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path

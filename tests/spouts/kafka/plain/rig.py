@@ -1,7 +1,5 @@
 """A KafkaSpout on a log in memory, in time that a test moves: one call at a time, as a worker makes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
