@@ -1,7 +1,5 @@
 """A table as of a transaction that shares its Delta write with others: exact, or refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from state import DeltaState, TransactionalValue, read_table
