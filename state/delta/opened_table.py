@@ -228,7 +228,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         writer = self._writer
         taken, ttl = self._expiry_as_of(version)
         gone = {path: file for path, file in files.items() if not file.is_in(writer.files)}
-        added = list(with_stats(self._location.handle(version), gone)) if gone else []
+        added = list(with_stats(self._location.handle(version), gone, writer.table)) if gone else []
         if not has_vectors(writer.table.metadata().configuration):  # they have been turned off since
             added = self._data.without_vectors(added, pa.schema(writer.table.schema()))
         removed = [file for file in writer.files.values() if not file.is_in(files)]

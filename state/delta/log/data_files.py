@@ -488,10 +488,13 @@ def files_of(
     }
 
 
-def with_stats(table: DeltaTable, files: Mapping[str, DataFile]) -> Iterator[DataFile]:
-    """Yield files of the handle's version, each with what the log has of its columns."""
+def with_stats(table: DeltaTable, files: Mapping[str, DataFile], to: DeltaTable | None = None) -> Iterator[DataFile]:
+    """Yield files of the handle's version, each with what the log has of its columns.
+
+    ``to`` is a handle of a version with the columns of the table that gets them, if these are others.
+    """
     partition_by = {*table.metadata().partition_columns}
-    schema = pa.schema([field for field in pa.schema(table.schema()) if field.name not in partition_by])
+    schema = pa.schema([field for field in pa.schema((to or table).schema()) if field.name not in partition_by])
     for row in add_actions(table).to_pylist():
         rows = row["num_records"]
         if row["path"] not in files:
