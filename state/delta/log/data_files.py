@@ -131,6 +131,8 @@ def _repetitive(rows: pa.Table) -> list[str] | bool:
 
 
 def _has_zero(column: pa.ChunkedArray) -> bool:
+    if pa.types.is_struct(column.type):  # Spark looks for their parts, too
+        return any(_has_zero(pc.struct_field(column, n)) for n in range(column.type.num_fields))
     return pa.types.is_floating(column.type) and pc.any(pc.equal(column, 0.0)).as_py() is True
 
 

@@ -254,6 +254,18 @@ def test_zeros_are_in_no_dictionary(tmp_path, kind, zero):
         assert ("one" in found, "two" in found, "id" in found) == (False, True, True)
 
 
+def test_zeros_of_structs_are_in_no_dictionary(tmp_path):
+    """Spark looks for the parts of a struct, too."""
+    fields = Fields("id: long", "one: struct<x: double, y: struct<z: float>>", "two: struct<x: double>")
+    for number, (x, z) in enumerate(((1.5, 2.5), (-0.0, 2.5), (1.5, 0.0))):
+        state = DeltaRows(tmp_path / f"t{number}", fields).open("topology", "s", "life", 1)
+        rows = {"id": [1] * 120, "one": [{"x": x, "y": {"z": z}}, None] * 60, "two": [{"x": 1.5}] * 120}
+        put(state, (1, ("append", pa.table(rows, schema=fields.arrow_schema()))))
+        (file,) = (tmp_path / f"t{number}" / "_data").glob("*.parquet")
+        group = pq.ParquetFile(file).metadata.row_group(0)
+        assert [group.column(n).has_dictionary_page for n in range(4)] == [True, *[number == 0] * 3]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_every_filter_finds_what_a_plain_computation_finds(filled, reader):
