@@ -26,7 +26,7 @@ from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
 from state.delta.read.past import Change as PastChange, Compares, PastDeltaTable
-from state.delta.schema import TXID_FIELD, DeclaredKeys, RowFormat, checked_fields
+from state.delta.schema import TXID_FIELD, DeclaredKeys, RowFormat, checked_fields, with_txids
 from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import check_positive, checked_arguments
@@ -201,7 +201,7 @@ class ReadsKeys(OpenedState, ExpiresKeys):
 
     def expired_rows(self, until: int) -> pa.Table:
         """Return the rows of keys whose time is at or before another one; see :class:`ExpiresKeys`."""
-        return self._reading(lambda: self._cache.segments(self._source).over(self.declared.expires, until))
+        return with_txids(self._reading(lambda: self._cache.segments(self._source).over(self.declared.expires, until)))
 
 
 class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
@@ -240,7 +240,8 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
 
     def rows_among(self, keys: pa.Table) -> tuple[Positions, pa.Table]:
         """Return the rows of those of some keys that exist as of this coordinator's last write."""
-        return self._writer.reading(lambda: self._cache.segments(self._writer).found_among(keys))
+        at, rows = self._writer.reading(lambda: self._cache.segments(self._writer).found_among(keys))
+        return at, with_txids(rows)
 
     def rows_as_kept(self, rows: pa.Table) -> pa.Table | None:
         """Return rows of key and value fields as they are kept; None if they don't fit."""
