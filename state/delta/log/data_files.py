@@ -54,6 +54,9 @@ PUTS_MAX, PUTS_MAX_REMOTE, PUT_BYTES = 16, 64, 1 << 28
 rows; more only if there are as many processors."""
 
 _OF_GROUP = re.compile(r"(?:rows|keys|rest|removed)-(\d+)-[^/]*\.parquet")
+_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+"""The beginning of the path of a file that is not in the table's folder."""
+
 _ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 FILE_ROWS = 500_000
 """The maximum number of rows in a file that the driver writes."""
@@ -90,6 +93,11 @@ class DataFile:
     def place(self) -> str:
         """Its path in the table's folder."""
         return unquote(self.path)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is another table's, as those of a shallow clone are."""
+        return _ABSOLUTE.match(self.path) is not None
 
     @property
     def places(self) -> tuple[str, ...]:
