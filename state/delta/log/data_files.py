@@ -130,18 +130,36 @@ def _repetitive(rows: pa.Table) -> list[str] | bool:
     """
     if rows.num_rows < _DICTIONARY_ROWS_MIN:
         return False
-    zeros = {name for name in rows.column_names if _has_zero(rows[name])}
-    nested = {field.name for field in rows.schema if pa.types.is_nested(field.type)}
+    zeros, nested = _with(rows, lambda column: pc.equal(column, 0.0)), _nested_in(rows)
     if nested and not zeros:
         return True
     first, plain = rows.slice(0, _SAMPLE_ROWS), [name for name in rows.column_names if name not in zeros | nested]
     return [name for name in plain if pc.count_distinct(first[name]).as_py() * 2 <= first.num_rows]
 
 
-def _has_zero(column: pa.ChunkedArray) -> bool:
-    if pa.types.is_struct(column.type):  # Spark looks for their parts, too
-        return any(_has_zero(pc.struct_field(column, n)) for n in range(column.type.num_fields))
-    return pa.types.is_floating(column.type) and pc.any(pc.equal(column, 0.0)).as_py() is True
+def _bounded(rows: pa.Table) -> list[str] | bool:
+    """Return the columns of which the file itself has bounds: those without NaN.
+
+    Arrow leaves NaN out of them. By such bounds Spark, DuckDB and delta-rs skip NaN, to them the largest value.
+    Nested columns beside it have none either.
+    """
+    nans = _with(rows, pc.is_nan)
+    return [name for name in rows.column_names if name not in nans | _nested_in(rows)] if nans else True
+
+
+def _nested_in(rows: pa.Table) -> set[str]:
+    return {field.name for field in rows.schema if pa.types.is_nested(field.type)}
+
+
+def _with(rows: pa.Table, is_meant: Callable[[pa.ChunkedArray], Any]) -> set[str]:
+    """Return the columns with such a number, also those of structs, whose parts readers look for, too."""
+
+    def has_any(column: pa.ChunkedArray) -> bool:
+        if pa.types.is_struct(column.type):
+            return any(has_any(pc.struct_field(column, n)) for n in range(column.type.num_fields))
+        return pa.types.is_floating(column.type) and pc.any(is_meant(column)).as_py() is True
+
+    return {name for name in rows.column_names if has_any(rows[name])}
 
 
 def partition_text(value: Any) -> str | None:
@@ -206,6 +224,7 @@ class DataFolder:
         """
         path = f"{DATA_FOLDER}/{name}-{uuid.uuid4().hex}.parquet"
         options: dict[str, Any] = {"compression": "snappy", "use_dictionary": _repetitive(rows)}
+        options["write_statistics"] = _bounded(rows)
         partition = partition or {}
         files: list[DataFile] = []
 
