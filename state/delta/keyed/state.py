@@ -38,6 +38,7 @@ from txtopo.api.state import Executors, ExpiresKeys, FindsRows, HoldsRows, Opene
 from txtopo.api.time_to_live import TimeToLive
 from txtopo.api.values import Key, StateKind, StateValue
 from txtopo.api.writes import KeyedWrites, PreparedWrites, Reducible, RowsFile, TransactionRows, Writes, by_key
+from txtopo.columnar.conversion import python_rows
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.rows_by_time import BEFORE_ALL
@@ -312,6 +313,13 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         # What has expired by a former time to live is on record before a transaction has found it so, which tells those
         # keys to whoever reads the changes of the table. That may have been recorded by a coordinator that has died.
         return BEFORE_ALL if self._writer.last_txid == self._txid_before else self._writer.taken
+
+    def why_not_adopted(self) -> str | None:
+        """Name a key that somebody else has put once more; see :meth:`CanBeRepaired.why_not_adopted`."""
+        rows = self._writer.reading(lambda: self._cache.segments(self._writer).rows)
+        counts = rows.group_by(list(self._rows.key)).aggregate([([], "count_all")])
+        twice = counts.filter(pc.greater(counts["count_all"], 1)).drop_columns(["count_all"]).slice(0, 1)
+        return f"a key would be there more than once, such as {python_rows(twice)[0]}" if twice.num_rows else None
 
     def hold_rows(self, bytes_max: int) -> None:
         """Hold rows in so much memory, and begin to load them; see :class:`HoldsRows`."""
