@@ -333,6 +333,21 @@ class DataFolder:
         vectors = self.put_vectors([dead[file.path] for file in left])
         return [attrs.evolve(file, vector=vector) for file, vector in zip(left, vectors, strict=True)]
 
+    def counted(self, files: Iterable[DataFile], known: Mapping[str, DataFile] | None = None) -> dict[str, DataFile]:
+        """Return files by path, each with the number of its rows, which the log need not have of somebody else's.
+
+        ``known`` has that of some. A file that can't be read is left as it is: nothing can be written of its rows.
+        """
+        found = {file.path: file for file in files}
+        for path, file in found.items():
+            before = (known or {}).get(path)
+            if file.stats:
+                continue
+            with contextlib.suppress(OSError, pa.ArrowException):
+                rows = before.rows if before is not None and before.stats else self._open(file).metadata.num_rows
+                found[path] = attrs.evolve(file, rows=rows, stats=row_count_of(rows))
+        return found
+
     def dead(self, file: DataFile) -> BitMap64:
         """Return the positions of a file's dead rows; raise OSError if their file is missing or damaged."""
         return BitMap64() if file.vector is None else dead_rows(self.location, file.vector)
