@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
-from txtopo import Fields
+from txtopo.api.abilities import Inputs
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.topology.builders.checks import nearest
-
-Inputs = Mapping[tuple[str, str], Fields]
-"""The fields of each stream, by component id and stream."""
 
 
 def stream_name(source: str, stream: str) -> str:

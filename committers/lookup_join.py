@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.inputs import Inputs, field_mistakes
+from committers.inputs import field_mistakes
 from txtopo import ArrowBatchBolt, BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext
+from txtopo.api.abilities import ChecksTables, Inputs
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.state import State
 from txtopo.attempts import TransactionAttempt
@@ -27,7 +28,7 @@ PORTION_ROWS = 65_536
 that a batch of any size does not stall the commit phase."""
 
 
-class LookupJoin(ArrowBatchBolt):
+class LookupJoin(ArrowBatchBolt, ChecksTables):
     """Joins each row of a stream with the row of its key in a reference table, or in a keyed state of the topology.
 
     With a reference it is a bolt of the processing phase, on the executors, and sees the version of the table that the

@@ -18,7 +18,7 @@ from committers.aggregates.fields import fields_of
 from committers.aggregates.numbers import Count
 from committers.aggregates.retracting import counted, overdrawn, retracting
 from committers.changes import CHANGES, DIFF, emit_changes, emit_expired
-from committers.inputs import Inputs, field_mistakes
+from committers.inputs import field_mistakes
 from committers.spill import ReducingCommitter
 from committers.waiting import TUPLES_WAITING_MAX, converted
 from state import DeltaState
@@ -30,6 +30,7 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
+from txtopo.api.abilities import ChecksTables, Inputs, KeepsByKey
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import TupleSource
 from txtopo.api.data.types import ddl_name
@@ -43,7 +44,7 @@ from txtopo.errors import FieldsError, TopologyError
 from txtopo.topology.user_code.blame import REMEDY, blame, record_tuple
 
 
-class ReduceCommitter(ReducingCommitter):
+class ReduceCommitter(ReducingCommitter, KeepsByKey, ChecksTables):
     """Folds each key's values into a state, first within the batch, then into what the state holds.
 
     Either several fields, each by its own aggregate::

@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from committers.inputs import Inputs, field_mistakes, stream_name
+from committers.inputs import field_mistakes, stream_name
 from committers.spill import SpillingCommitter
 from committers.waiting import TUPLES_WAITING_MAX, converted
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.abilities import ChecksTables, Inputs
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.map_state import MapState
 from txtopo.api.state import State
@@ -19,7 +20,7 @@ from txtopo.api.values import StateKind
 from txtopo.api.writes import Rows
 
 
-class RowsCommitter(SpillingCommitter):
+class RowsCommitter(SpillingCommitter, ChecksTables):
     """Collects the rows of a batch for a table of rows.
 
     Args:

@@ -34,6 +34,7 @@ ATTEMPTS_MAX = 10
 """How often a write that conflicts with another writer's is tried."""
 
 _PAUSE_SECS = 0.1
+"""The pause before the second try, as much longer before each further one: a Delta write takes about as long."""
 
 _REFUSALS = ("Invalid data found", "Cast error")
 """How delta-rs says that a table refuses a value: a column is not nullable or is narrower, or a constraint fails. There

@@ -28,10 +28,10 @@ from committers.event_time.join_streams import LEFT, RIGHT, SIDES, JoinStream, L
 from committers.event_time.pairs import Positions, Timed, pairs
 from committers.event_time.timed import is_last_task, no_watermark
 from committers.event_time.times import MICROS_MAX, event_times, in_known_years, micros_in, micros_of, timestamps
-from committers.inputs import Inputs
 from committers.waiting import WaitingTuples
 from state import DeltaExpiringRows
 from txtopo import BatchOutputCollector, Fields, ICommitter, OutputFieldsDeclarer, TopologyContext, TransactionAttempt
+from txtopo.api.abilities import Inputs
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.utc import MICROS_MIN
 from txtopo.columnar.conversion import cast_rows
@@ -110,7 +110,7 @@ class StreamJoin(TakesBothStreams, ICommitter):
                 raise ConfigError(
                     f"the rows of {each.source!r} are forgotten by their event time; write time='…' in its JoinStream"
                 )
-        self._marks = self._is_left and ttl is not None
+        self._keeps_met = self._is_left and ttl is not None
 
     def left_table(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
         """Return the state of left rows: the fields of their stream; ``options`` are the table's."""
@@ -125,7 +125,7 @@ class StreamJoin(TakesBothStreams, ICommitter):
 
     def _kept_fields(self, side: int) -> Fields:
         fields = self._layout.sides[side].fields + Fields(f"{UNTIL}: timestamp")
-        return fields + Fields(f"{ALONE}: long", f"{MET}: long") if self._marks and side == LEFT else fields
+        return fields + Fields(f"{ALONE}: long", f"{MET}: long") if self._keeps_met and side == LEFT else fields
 
     def joined(self) -> Fields:
         """Return the fields of joined rows, as for the table that they are appended to."""
@@ -182,8 +182,8 @@ class StreamJoin(TakesBothStreams, ICommitter):
         new = [self._concatenated(side) for side in SIDES]
         whole = [self._with_key(side, new[side]) for side in SIDES]
         kept = [self._kept(side, whole[RIGHT - side]) for side in SIDES]
-        lonely = self._lonely(kept[LEFT]) if self._marks else None
-        if self._marks:
+        lonely = self._lonely(kept[LEFT]) if self._keeps_met else None
+        if self._keeps_met:
             kept[LEFT] = self._of_stream(kept[LEFT])
         every = [pa.concat_tables([whole[side], kept[side]]).combine_chunks() for side in SIDES]
         ids = self._key_ids(every)
@@ -291,8 +291,8 @@ class StreamJoin(TakesBothStreams, ICommitter):
         columns = {**{name: last[name] for name in keys}, UNTIL: last[f"{UNTIL}_max"]}
         columns[MET] = pa.array(np.full(last.num_rows, self.attempt.txid))
         nulls = {each.name: pa.nulls(last.num_rows, each.type) for each in schema}
-        marks = pa.table([columns.get(each.name, nulls[each.name]) for each in schema], schema)
-        return pa.concat_tables([own.cast(schema), marks])
+        met_rows = pa.table([columns.get(each.name, nulls[each.name]) for each in schema], schema)
+        return pa.concat_tables([own.cast(schema), met_rows])
 
     def _emit_alone(self, rows: pa.Table, diff: int) -> None:
         left = self._layout.sides[LEFT]

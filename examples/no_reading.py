@@ -27,7 +27,6 @@ SENSORS = 8
 HOURS = 6
 SILENCE = dt.timedelta(minutes=10)
 READING = Fields("sensor: string", "at: timestamp", "value: double")
-READINGS_A_TRANSACTION = 50
 
 _FIRST = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
@@ -65,9 +64,11 @@ def readings(hours: int = HOURS) -> Iterator[tuple[str, dt.datetime, float]]:
                 yield f"sensor-{sensor}", at, chance.gauss(20, 1)
 
 
-def topology(output: str = OUTPUT, parallelism: int = 2, hours: int = HOURS) -> TransactionalTopology:
+def topology(
+    output: str = OUTPUT, parallelism: int = 2, hours: int = HOURS, readings_a_transaction: int = 50
+) -> TransactionalTopology:
     """Return the topology."""
-    spout = MemoryTransactionalSpout(list(readings(hours)), READING, READINGS_A_TRANSACTION)
+    spout = MemoryTransactionalSpout(list(readings(hours)), READING, readings_a_transaction)
     builder = TransactionalTopologyBuilder("no-reading", "readings", spout)
     clock = EventClock("clock", time="at", delay=dt.timedelta(minutes=1))
     builder.set_committer_bolt("clock", clock).global_grouping("readings")

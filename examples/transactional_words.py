@@ -30,7 +30,6 @@ from txtopo import (
 )
 
 OUTPUT = "txtopo-data/transactional-words"
-BATCH_BYTES = 64 * 1024
 BUCKET_SIZE = 10
 
 _WORD = re.compile(r"\w+")
@@ -117,10 +116,12 @@ class BucketUpdater(BatchBolt):
         self.buckets.multi_remove([b for b, count in zip(self.deltas, counts, strict=True) if count == 0])
 
 
-def topology(input: str | None = None, output: str = OUTPUT, parallelism: int = 4) -> TransactionalTopology:
+def topology(
+    input: str | None = None, output: str = OUTPUT, parallelism: int = 4, batch_bytes: int = 64 * 1024
+) -> TransactionalTopology:
     """Return the topology; the input is a folder of UTF-8 text, or by default Python's standard library."""
     files = standard_library_sources() if input is None else all_files(input)
-    spout = FilesTransactionalSpout(files, Fields("line: string"), "text", batch_bytes=BATCH_BYTES)
+    spout = FilesTransactionalSpout(files, Fields("line: string"), "text", batch_bytes=batch_bytes)
     builder = TransactionalTopologyBuilder("transactional-words", "spout", spout, parallelism)
     builder.set_bolt("split", SplitAndCount(), parallelism).shuffle_grouping("spout")
     builder.set_committer_bolt("count", CountUpdater(), parallelism).fields_grouping("split", Fields("word"))

@@ -42,7 +42,7 @@ SENTENCES = (
     "snow white and the seven dwarfs",
     "i am at two with nature",
 )
-"""Storm's own sentences."""
+"""Storm's sentences."""
 
 OUTPUT = "txtopo-data/word-count"
 

@@ -99,7 +99,7 @@ class DataSourceSpout(TransactionalSpout):
 
     def reader(self) -> _Reader:
         """Open the source for a process."""
-        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - PySpark's own interface, where it is used
+        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - PySpark's interface, where it is used
 
         source, schema = self._made(), from_arrow_schema(self.values.arrow_schema())
         try:

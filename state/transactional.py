@@ -1,7 +1,7 @@
 """Storm's state for coordinators and emitters of spouts: a tree of JSON values, and one that rotates by txid.
 
 Source: Storm's ``TransactionalState.java`` and ``RotatingTransactionalState.java``. The rules of the latter are kept
-exactly; ``tests/storm/test_rotating_state.py`` is Storm's own test of it. There are two differences. A value is durable
+exactly; ``tests/storm/test_rotating_state.py`` is Storm's test of it. There are two differences. A value is durable
 before it is cached here, so that a failed write has no effect. And every returned value equals the value that a restart
 would read: values are kept as JSON, so a tuple is returned as a list from the first call on, and a change of a returned
 value does not change the state.

@@ -1,7 +1,5 @@
 """Azurite, the emulator of Azure Blob Storage, as a server of the tests' own, where npm has installed it."""
 
-from __future__ import annotations
-
 import base64
 import email.utils
 import hashlib

@@ -1,7 +1,5 @@
 """Bolts that tests of all sorts build on."""
 
-from __future__ import annotations
-
 from txtopo import BasicBolt, BatchBolt, Fields, ICommitter
 
 

@@ -1,7 +1,5 @@
 """How much hypothesis tries: the budget of a test, scaled by the profile that is loaded."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 USUAL = 100

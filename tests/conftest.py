@@ -1,7 +1,5 @@
 """What all tests share: one Spark session, one ZooKeeper, one Kafka broker, and the profiles of hypothesis."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Runs that die at a failpoint, as a process does: nothing is done after it, whatever cleans up on the way out."""
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A disk that is full, and descriptors that have run out, for one process."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Journals: that of the only topology in a folder, and long ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from txtopo.attempts import attempt_number
@@ -41,7 +39,7 @@ def entered(first: int, last: int, epoch: int = 1, *states: str) -> JournalEntry
 
 
 def long_journal(folder: Folder, transactions: int, a_group: int = 10) -> None:
-    """Write a journal of many transactions with the product's own writer: fast where a sync costs nothing."""
+    """Write a journal of many transactions with the product's writer: fast where a sync costs nothing."""
     writer = JournalWriter(
         folder, JournalHeader("top", "life", 1, {"spout": "repeatable"}, 0, None, {}, {"t": None}), 1 << 40
     )

@@ -1,7 +1,5 @@
 """The names that users import: as design says, and no others by accident."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import pathlib
@@ -33,7 +31,7 @@ NAMES = {
         complete_topology make_tuple
     """,
 }
-"""What topologies are written and tested with, and what users' own methods take and return."""
+"""What topologies are written and tested with, and what users' methods take and return."""
 
 
 @pytest.mark.parametrize("package", NAMES, ids=lambda package: package.__name__)

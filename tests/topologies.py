@@ -1,7 +1,5 @@
 """A topology of one committer: the smallest there is. :mod:`tests.acceptance.topologies` has larger ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from state import MemoryState

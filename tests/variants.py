@@ -1,7 +1,5 @@
 """Which variants of a test the fast suite runs, which ones the whole suite, and which ones ``make long``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

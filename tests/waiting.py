@@ -1,7 +1,5 @@
 """Waiting for conditions, never for time to pass."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -573,7 +573,7 @@ class Config(Mapping[str, Any]):
         return len(self._values)
 
     def items(self) -> ItemsView[str, Any]:
-        """Return names and values; faster than Mapping's own method, for the copies that each process makes."""
+        """Return names and values; faster than Mapping's method, for the copies that each process makes."""
         return self._values.items()
 
     def __repr__(self) -> str:

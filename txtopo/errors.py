@@ -45,6 +45,7 @@ executors send them to the driver.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from txtopo.attempts import attempt_words
@@ -97,6 +98,12 @@ class TxtopoError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle message and origin; works for every subclass."""
         return _rebuild, (type(self), self.args, self.__dict__)
+
+    def hide(self, hide: Callable[[str], str]) -> None:
+        """Replace each text of it by what a function makes of that, which hides what is not for everybody."""
+        self.message = hide(self.message)
+        self.cause, self.story = self.cause and hide(self.cause), self.story and hide(self.story)
+        self.args = (self.message,)
 
     def __str__(self) -> str:
         origin = [

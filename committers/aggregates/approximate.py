@@ -2,7 +2,7 @@
 
 Both are the same to the last byte, in whatever steps and order rows were reduced: a replay, another grouping of
 transactions and an undisturbed run agree. That rules out other sketches: t-digests and KLL sketches depend on the order
-in which they are merged, and so do HLL's own bytes until they are brought into one form.
+in which they are merged, and so do HLL's bytes until they are brought into one form.
 """
 
 from __future__ import annotations

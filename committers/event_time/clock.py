@@ -23,13 +23,13 @@ from committers.event_time.sources import (
     source_of,
 )
 from committers.event_time.times import MICROS_MAX, micros_in, micros_of
-from committers.inputs import Inputs, field_mistakes
+from committers.inputs import field_mistakes
 from state import DeltaState
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.abilities import BoundsSkew, Inputs
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.utc import MICROS_MIN, datetime_at, micros_at
 from txtopo.api.reduction import Combiner
-from txtopo.api.skew import BoundsSkew
 from txtopo.api.time_to_live import CLOCK_FIELD
 from txtopo.errors import ConfigError, TopologyError
 

@@ -17,6 +17,7 @@ from committers.event_time.times import micros_of
 from state import DeltaExpiringRows
 from state.delta.columns import is_key_type, no_equality
 from txtopo import Fields, OutputFieldsDeclarer
+from txtopo.api.abilities import KeepsByKey
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.types import ddl_name
@@ -30,7 +31,7 @@ FIRST_AT = "first_at"
 """The column of the state with the event time of a key's first row: when it is forgotten follows from ``within``."""
 
 
-class Deduplicate(TimedCommitter):
+class Deduplicate(TimedCommitter, KeepsByKey):
     """Passes on the first row of each key, and drops the others that come within a time.
 
     A key is remembered until the watermark has reached the event time of its first row plus ``within``. Of the rows of

@@ -10,8 +10,8 @@ could match it is late. A transaction finds its pairs in three steps:
 3. It appends its own rows. So each pair is found by the transaction that brings the later of the two.
 
 Whether a row has a partner depends on its key and time alone. A row that matches when it comes says so in a column; for
-kept rows that match later, a *mark* with their key and time is appended, since nothing in an expiring table changes. It
-expires with them: what expires without either has no partner. A row that comes at the time of a mark has the same
+those kept that match later, a *match* with their key and time is appended, since nothing in an expiring table changes.
+It expires with them: what expires without either has no partner. A row that comes at the time of a match has the same
 partners, because they are kept for as long as such a row is not late.
 """
 
@@ -32,7 +32,7 @@ from committers.event_time.clock import EventClock, clock_mistakes
 from committers.event_time.join_streams import (
     AT,
     LEFT,
-    MARK,
+    MATCH,
     MATCHED,
     NAMES,
     RIGHT,
@@ -48,10 +48,10 @@ from committers.event_time.join_streams import (
 from committers.event_time.pairs import Timed, pairs
 from committers.event_time.timed import EXPIRES, LATE, UNTIMED, ClockedCommitter, with_ahead
 from committers.event_time.times import MICROS_MAX, micros_in, timestamps
-from committers.inputs import Inputs
 from committers.waiting import WaitingTuples
 from state import DeltaExpiringRows
 from txtopo import BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext, TransactionAttempt
+from txtopo.api.abilities import Inputs
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.utc import MICROS_MIN, MICROSECOND
@@ -201,7 +201,7 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
         for side in SIDES:
             flags, of_kept = np.split(has_matched[side], [new[side].num_rows])
             if side in self._layout.outer:
-                waiting.append(self._marks(side, kept[side], of_kept))
+                waiting.append(self._matches(side, kept[side], of_kept))
                 at = new[side].schema.get_field_index(MATCHED[side])
                 new[side] = new[side].set_column(at, MATCHED[side], pa.array(flags))
             waiting.append(self._still_matching(new[side], side))
@@ -255,22 +255,22 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
             made.append(Timed(numbers, micros_in(every[side][AT])))
         return made
 
-    def _marks(self, side: int, kept: pa.Table, has_matched: Any) -> pa.Table:
-        """Return marks of kept rows that have matched for the first time, one for each key and time."""
+    def _matches(self, side: int, kept: pa.Table, has_matched: Any) -> pa.Table:
+        """Return matches of kept rows that have matched for the first time, one for each key and time."""
         is_first = has_matched & ~kept[MATCHED[side]].to_numpy()
         rows = kept.filter(pa.array(is_first)).select([*self.keys, AT, UNTIL])
         rows = rows.group_by(rows.column_names).aggregate([])
         if rows.num_rows:
-            marks = self._state.rows_of(_with_side(rows.select(self.keys), side + MARK))
-            rows = rows.filter(pa.array(~self._are_marked(rows, marks)))
+            matches = self._state.rows_of(_with_side(rows.select(self.keys), side + MATCH))
+            rows = rows.filter(pa.array(~self._are_matched(rows, matches)))
         columns = {name: rows[name] for name in rows.column_names}
-        columns[SIDE] = pa.array(np.full(rows.num_rows, side + MARK, np.int8))
+        columns[SIDE] = pa.array(np.full(rows.num_rows, side + MATCH, np.int8))
         return self._layout.filled(columns, rows.num_rows)
 
-    def _are_marked(self, rows: pa.Table, marks: pa.Table) -> Any:
-        """Return for each row whether there is a mark of its key and time."""
+    def _are_matched(self, rows: pa.Table, matches: pa.Table) -> Any:
+        """Return for each row whether there is a match of its key and time."""
         names = [*self.keys, AT]
-        ids = key_ids(pa.concat_tables([rows.select(names), marks.select(names)]), names)
+        ids = key_ids(pa.concat_tables([rows.select(names), matches.select(names)]), names)
         return np.isin(ids[: rows.num_rows], ids[rows.num_rows :])
 
     def _still_matching(self, rows: pa.Table, side: int) -> pa.Table:
@@ -282,13 +282,13 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
             rows = rows.filter(pc.invert(is_over))
         return rows if side in self._layout.outer else self._with_key(rows)
 
-    def _emit_alone(self, rows: pa.Table, side: int, marks: pa.Table | None = None) -> None:
+    def _emit_alone(self, rows: pa.Table, side: int, matches: pa.Table | None = None) -> None:
         """Emit rows of a side that have no partner, if the join emits such rows."""
         if side not in self._layout.outer:
             return
         rows = rows.filter(pc.invert(rows[MATCHED[side]]))
-        if marks is not None and marks.num_rows:
-            rows = in_own_order(rows.filter(pa.array(~self._are_marked(rows, marks))))
+        if matches is not None and matches.num_rows:
+            rows = in_own_order(rows.filter(pa.array(~self._are_matched(rows, matches))))
         if rows.num_rows:
             self.context.count("without_partner", rows.num_rows)
             self.emit(self._layout.alone(side, rows), DEFAULT_STREAM)
@@ -297,7 +297,7 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
         """Forget rows that nothing can match any more; emit those that had no partner."""
         rows = self._state.take_expired(until)
         for side in self._layout.outer:
-            self._emit_alone(of_side(rows, side), side, of_side(rows, side + MARK))
+            self._emit_alone(of_side(rows, side), side, of_side(rows, side + MATCH))
         self.context.gauge("kept", self._state.rows_held())
 
 

@@ -16,10 +16,11 @@ from committers.aggregates.fields import fields_of
 from committers.event_time.clock import Watermark
 from committers.event_time.timed import AHEAD, EXPIRES
 from committers.event_time.times import TIMESTAMP
-from committers.inputs import Inputs, field_mistakes, stream_name
+from committers.inputs import field_mistakes, stream_name
 from committers.waiting import WaitingTuples
 from state.delta.columns import is_key_type, no_equality
 from txtopo import BatchBolt, Fields, Tuple
+from txtopo.api.abilities import Inputs, KeepsByKey
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.types import python_values
@@ -34,7 +35,7 @@ SIDES = (LEFT, RIGHT)
 NAMES = ("left", "right")
 """The names of the sides."""
 
-MARK = 2
+MATCH = 2
 """Added to a side for a row that says of the side's rows of a key and a time that they have matched."""
 
 SIDE, AT, UNTIL = "side", "at", "until"
@@ -245,7 +246,7 @@ def of_side(rows: pa.Table, side: int) -> pa.Table:
     return rows.filter(pc.equal(rows[SIDE], pa.scalar(side, pa.int8())))
 
 
-class TakesBothStreams(BatchBolt):
+class TakesBothStreams(BatchBolt, KeepsByKey):
     """A committer that takes the rows of both streams, tuples or columns, and the watermark of its clock."""
 
     _clock: Any

@@ -65,7 +65,7 @@ def pairs(left: Timed, right: Timed, lower: int, upper: int) -> Iterator[tuple[P
     if not (len(left.times) and len(right.times)):
         return
     order, places = right.places
-    # Both bounds as numbers of the right rows' own times: so key and time together are one number to look for.
+    # Both bounds as numbers of the right rows' times: so key and time together are one number to look for.
     first = places.searchsorted(right.place(left.times + lower, left.keys))
     end = places.searchsorted(right.place(left.times + upper, left.keys, "right"))
     counts = end - first

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from committers.event_time.clock import FirstStep, Watermark, timed_input_mistakes
 from committers.event_time.times import TIMESTAMP, event_times, in_known_years, lowered
-from committers.inputs import Inputs
 from committers.spill import ReducingCommitter
 from committers.waiting import WaitingTuples
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.abilities import Inputs
 from txtopo.api.data.utc import micros_at
 from txtopo.api.reduction import Combiner
 from txtopo.columnar.rows_by_time import are_after, are_over

@@ -13,15 +13,15 @@ import pyarrow as pa
 from committers.event_time.clock import Watermark, timed_input_mistakes
 from committers.event_time.timed import EXPIRES, is_last_task, no_watermark
 from committers.event_time.times import MICROS_MAX
-from committers.inputs import Inputs
 from state import DeltaExpiringRows
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.abilities import Inputs, KeepsByKey
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.utc import datetime_at, in_utc, micros_at
 from txtopo.errors import FieldsError
 
 
-class TimerCommitter(BatchBolt, ICommitter):
+class TimerCommitter(BatchBolt, ICommitter, KeepsByKey):
     """A committer that keeps a value for each key, and sets timers that fire when the watermark passes them.
 
     It counts timers that have ``fired``; the gauge ``timers`` is the number of those that wait.

@@ -58,6 +58,7 @@ _WHOLE_TRIES_MAX = 4
 """The number of bad records removed one by one from a whole block before it is divided into pieces."""
 
 _PIECE_RECORDS = 64
+"""The size of a piece: to find the bad records of one, it is parsed some times at most as often as it has records."""
 
 Parse = Callable[[Sequence[bytes]], pa.Table]
 """Parses records; raises one of ``MISFITS`` if any of them is bad."""

@@ -38,9 +38,6 @@ from txtopo.files.durable import beside
 from txtopo.files.folder import Item
 from txtopo.files.objects import ObjectFolder
 
-_READ_BYTES_MIN, _READ_BYTES_MAX = 256 * 1024, 8 * 1024 * 1024
-"""What a request reads at least and at most; from one to the next, if they follow one another, it doubles."""
-
 
 @attrs.frozen
 class Bucket:
@@ -50,6 +47,10 @@ class Bucket:
     """
 
     options: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)  # they may hold secrets
+    read_bytes_min: int = 256 * 1024
+    """What a request reads at least; from one to the next, if they follow one another, it doubles."""
+    read_bytes_max: int = 8 * 1024 * 1024
+    """What it reads at most."""
 
     def absolute(self, path: str) -> str:
         """Return an address as it is."""
@@ -146,8 +147,9 @@ class Bucket:
         if item is None:
             raise FileNotFoundError(f"{path} does not exist")
         bucket, key = _split(path)
-        reader = _ObjectReader(functools.partial(self._folder(bucket).get_range_of, item.tag, key), path, item.size)
-        if 0 < item.size <= _READ_BYTES_MIN:
+        get_range = functools.partial(self._folder(bucket).get_range_of, item.tag, key)
+        reader = _ObjectReader(get_range, path, item.size, self.read_bytes_min, self.read_bytes_max)
+        if 0 < item.size <= self.read_bytes_min:
             reader.fill()
         return io.BufferedReader(reader)
 
@@ -189,7 +191,9 @@ class Bucket:
 class _ObjectReader(io.RawIOBase):
     """Reads one version of an object, in parts that grow as long as they follow one another."""
 
-    def __init__(self, get_range: Callable[[int, int], bytes | None], path: str, size: int) -> None:
+    def __init__(
+        self, get_range: Callable[[int, int], bytes | None], path: str, size: int, bytes_min: int, bytes_max: int
+    ) -> None:
         super().__init__()
         self._get_range = get_range
         self._path = path
@@ -197,7 +201,8 @@ class _ObjectReader(io.RawIOBase):
         self._position = 0
         self._window = b""
         self._start = 0
-        self._ahead = _READ_BYTES_MIN
+        self._bytes_min, self._bytes_max = bytes_min, bytes_max
+        self._ahead = bytes_min
 
     def readable(self) -> bool:
         return True
@@ -227,7 +232,7 @@ class _ObjectReader(io.RawIOBase):
     def fill(self, wanted: int = 0) -> None:
         """Read from the position on; raise FileChangedError if the object has another version now."""
         follows = self._window and self._position == self._start + len(self._window)
-        self._ahead = min(_READ_BYTES_MAX, 2 * self._ahead) if follows else _READ_BYTES_MIN
+        self._ahead = min(self._bytes_max, 2 * self._ahead) if follows else self._bytes_min
         length = min(max(wanted, self._ahead), self._size - self._position)
         data = self._get_range(self._position, length)
         if data is None:

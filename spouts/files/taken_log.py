@@ -322,16 +322,16 @@ def _admission(file: Admitted) -> list[Any]:
 
 def _records(operations: Iterable[Sequence[Any]]) -> Iterator[bytes]:
     """Yield records that hold all changes, in order."""
-    held: list[Sequence[Any]] = []
+    waiting: list[Sequence[Any]] = []
     size = 0
     for operation in operations:
-        held.append(operation)
+        waiting.append(operation)
         size += _CHANGE_BYTES_MAX + (_CHARACTER_BYTES_MAX * len(operation[2]) if len(operation) > _BARE_LENGTH else 0)
         if size >= RECORD_BYTES_MAX:
-            yield _record(held)
-            held, size = [], 0
-    if held:
-        yield _record(held)
+            yield _record(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _record(waiting)
 
 
 def _record(operations: Sequence[Sequence[Any]]) -> bytes:

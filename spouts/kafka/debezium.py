@@ -28,7 +28,7 @@ class Debezium:
     ``TransactionalKafkaSpout(…, fields, deserializer=Debezium({"lsn": "source.lsn"}))`` emits the columns of the row
     that ``fields`` name; ``deleted``, whether the event deletes it; ``unchanged``, the columns whose values the event
     left as they are, which are null here; and the parts of the event that are asked for. Columns that an event lacks
-    are null. A tombstone record, which follows a delete for the sake of Kafka's own clean-up, and a message of an
+    are null. A tombstone record, which follows a delete for the sake of Kafka's clean-up, and a message of an
     application become no tuple.
 
     An event of another form, and one that empties a whole table, which has no key, is a bad record: the spout stops,

@@ -151,7 +151,7 @@ class TopicFilter(ABC):
         """Return the partitions of the chosen topics, sorted."""
 
     def takes(self, name: str) -> bool:
-        """Return whether to ask for a topic: for Kafka's own topics only by name."""
+        """Return whether to ask for a topic: for Kafka's internal topics only by name."""
         return not name.startswith("__") if self.names is None else name in self.names
 
     def missing(self, found: Iterable[str]) -> str | None:

@@ -96,10 +96,10 @@ class _OpaqueCoordinator(Planning, PartitionedCoordinator):
     def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
         self._record_fruitless(txid, metadata)
         positions = dict(self._begins)
-        for key, held in metadata.items():
+        for key, span in metadata.items():
             topic, number, identity, begin = json.loads(key)
             partition = TopicPartition(topic, number)
-            positions[partition] = held["end"]
+            positions[partition] = span["end"]
             self._begins[partition] = begin
             self.planner.resume({}, {topic: identity})
         self.planner.resume(positions, {})

@@ -141,7 +141,7 @@ class Planner:
         return not self._has_begun and bool(self._partitions)
 
     def begun(self) -> None:
-        """Note that such a transaction exists."""
+        """Record that such a transaction exists."""
         self._has_begun = True
 
     def resume(self, positions: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> None:
@@ -346,7 +346,7 @@ def check_ids(expected: Mapping[str, str], topics: Sequence[Topic]) -> None:
 
 
 class Publisher:
-    """Publishes the offsets of committed transactions to a consumer group, for Kafka's own tools.
+    """Publishes the offsets of committed transactions to a consumer group, for Kafka's tools.
 
     It never reads the group: metadata says where the spout continues. So a crash before a publication loses nothing.
     Without a group it does nothing.
@@ -370,7 +370,7 @@ class Publisher:
             self._begun.append((txid, dict(ends)))
 
     def committed_before(self, txid: int) -> None:
-        """Note that the transactions below ``txid`` are committed, and publish their offsets if it is time."""
+        """Record that the transactions below ``txid`` are committed, and publish their offsets if it is time."""
         while self._begun and self._begun[0][0] < txid:
             _, self._due = self._begun.popleft()
         self.publish_if_time()

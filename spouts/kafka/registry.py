@@ -110,7 +110,7 @@ class SchemaRegistry:
         Args:
             format: how records are written.
             topic: the topic, whose name is the subject's, with ``-value`` or ``-key``.
-            schema: the schema, a text in Avro or JSON Schema, or the client's own ``Schema`` with its references to
+            schema: the schema, a text in Avro or JSON Schema, or the client's ``Schema`` with its references to
                 others; for Protobuf the generated class of the messages.
             registers: whether to register the schema if the registry does not have it; otherwise that is an error.
             of: the part of a record that the values are.
@@ -207,6 +207,7 @@ def _is_of_network(error: BaseException) -> bool:
 
 
 _KEPT_MAX = 32
+"""How many serializers a thread keeps: more than a topology has, and no leak for one that makes them on the fly."""
 
 _kept = threading.local()
 

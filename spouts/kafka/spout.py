@@ -158,7 +158,7 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
             names it.
         batch_records_max: the maximum number of offsets, hence of records, of each partition in a transaction. There
             is no limit in bytes: a transaction's size is about this times the size of a record.
-        publish_group: a consumer group to which offsets are published after their commit, for Kafka's own tools.
+        publish_group: a consumer group to which offsets are published after their commit, for Kafka's tools.
             txtopo never reads it.
         on_lost: what to do if retention has removed records that were not read yet: ``"fail"``, stop with an error
             that names them; or ``"skip"``, go on without them and log a warning; ``txtopo audit`` names them.

@@ -25,10 +25,6 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure, StateFailure
 
-SETTLING_SECS = 1
-"""Before its transaction is known to run, a server's process may be held up for so long after the statement came, which
-is the transaction's time."""
-
 _NO_TEXT = "Could not decode to UTF-8"
 """What Python's SQLite says of a value, as of a server that does not answer."""
 
@@ -107,6 +103,9 @@ class InputTable:
     name: str
     schema: str | None
     fields: Fields
+    settling_secs: int = 1
+    """Before its transaction is known to run, a server's process may be held up for so long after the statement came,
+    which is the transaction's time."""
 
     def __attrs_post_init__(self) -> None:
         checked_url(self.url)
@@ -267,7 +266,7 @@ class OpenedTable:
             SourceFailure: the database does not answer.
         """
         with self.transaction() as transaction:
-            now = transaction.run(f"SELECT clock_timestamp() - interval '{SETTLING_SECS} second'").scalar()
+            now = transaction.run(f"SELECT clock_timestamp() - interval '{self.table.settling_secs} second'").scalar()
             if transaction.run("SELECT 1 FROM pg_prepared_xacts WHERE database = current_database()").first():
                 return None  # when it began is not told
             oldest, unseen = transaction.run(_OLDEST).one()

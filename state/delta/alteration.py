@@ -77,7 +77,7 @@ class Alteration:
         )
         txid, restored = fence.last_txid(table) or 0, self.former.version()
         entry = entry_of(
-            change, fence.notes(txid, restored), fence.applications(txid, version), time.time_ns() // 1_000_000
+            change, fence.commit_info(txid, restored), fence.applications(txid, version), time.time_ns() // 1_000_000
         )
         return location.folder.put_if_absent(entry_path(version), entry)
 

@@ -93,7 +93,7 @@ def _first_entry(versions: tuple[DeltaTable, DeltaTable], change: Change, owner:
     fence = owner.fence(epoch)
     change = attrs.evolve(change, metadata=actions, is_first=True)
     applications = fence.applications(txid, taken=change.taken, ttl=change.ttl)
-    return entry_of(change, fence.notes(txid), applications, now_ms)
+    return entry_of(change, fence.commit_info(txid), applications, now_ms)
 
 
 def _gone(origin: Location, txid: int) -> StateAccessError:

@@ -167,11 +167,11 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         if not left:
             return
         writer.look()
-        held = {file.place for file in writer.files.values()}
+        needed = {file.place for file in writer.files.values()}
         for version in range(before, writer.version + 1):
-            held.update(unquote(added["path"]) for added in actions_of(self._location, version, "add"))
+            needed.update(unquote(added["path"]) for added in actions_of(self._location, version, "add"))
         for path in left:
-            if path not in held:
+            if path not in needed:
                 self._location.folder.delete(path)
 
     def snapshot(self, txid: int | None = None) -> pa.Table:

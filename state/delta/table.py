@@ -146,7 +146,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
                     "configuration": now.among(known["configuration"]),
                 }
                 change = Change(is_of_rows=False, is_of_owner=True, metadata=[{"metaData": {**known, **told}}])
-                entry = entry_of(change, fence.notes(None), fence.applications(None), int(time.time() * 1000))
+                entry = entry_of(change, fence.commit_info(None), fence.applications(None), int(time.time() * 1000))
                 if self._location.folder.put_if_absent(entry_path(table.version() + 1), entry):
                     return
         except WORLD_ERRORS as error:
@@ -175,8 +175,8 @@ class DeltaStateTable(StateTable, CanBeRenamed):
             return "whose table is gone"
         if found.last_txid is not None and found.last_txid >= txid:  # it is visible
             return None
-        held = files_of(self._location, self._newest(), self._partition_by)
-        missing = DataFolder(self._location).missing(needed_in(note, held))
+        files = files_of(self._location, self._newest(), self._partition_by)
+        missing = DataFolder(self._location).missing(needed_in(note, files))
         if missing is not None:
             return f"which needs {missing}"
         if self._kind in ROWS_KINDS:  # its rows are computed from no others
@@ -258,12 +258,12 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         folder.parent.move(folder.name, aside)
 
     def _existing(self) -> DeltaTable | None:
-        held = self._cached_handle()
-        table = self._location.existing() if held is None else None
-        return held if table is None else self._hold(table)
+        cached = self._cached_handle()
+        table = self._location.existing() if cached is None else None
+        return cached if table is None else self._remember(table)
 
     def _newest(self) -> DeltaTable:
-        return self._cached_handle() or self._hold(self._location.handle())
+        return self._cached_handle() or self._remember(self._location.handle())
 
     def _cached_handle(self) -> DeltaTable | None:
         """Return the last look's handle unless its entry is another since: a fresh one reads the whole log, twice."""
@@ -277,10 +277,10 @@ class DeltaStateTable(StateTable, CanBeRenamed):
                 table.update_incremental()
             except WORLD_ERRORS:  # as the writer does, see TableWriter.look
                 return None
-            self._hold(table)
+            self._remember(table)
         return table
 
-    def _hold(self, table: DeltaTable) -> DeltaTable:
+    def _remember(self, table: DeltaTable) -> DeltaTable:
         entries = entries_from(self._location, table.version())
         self._seen = (table, entries[0]) if len(entries) == 1 else None
         return table

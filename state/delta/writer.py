@@ -369,7 +369,7 @@ class TableWriter:
     def _entry(self, change: Change, txid: int | None, restored: int | None, turn: int | None, time_ms: int) -> bytes:
         rolled_back_at, turned_at = (None if each is None else self.version + 1 for each in (restored, turn))
         applications = self.fence.applications(txid, rolled_back_at, change.taken, turned_at, change.ttl)
-        return entry_of(change, self.fence.notes(txid, restored, turn), applications, time_ms)
+        return entry_of(change, self.fence.commit_info(txid, restored, turn), applications, time_ms)
 
     def _record_removed(self, change: Change) -> None:
         """Take note of the files that no file of the head needs any more; one may have the vectors of several."""

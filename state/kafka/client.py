@@ -113,6 +113,7 @@ class KafkaMarks:
         end = self._end(is_committed=True)
         library = self.library
         settings = {
+            "fetch.wait.max.ms": 50,  # that there are no more is told half a second later by default
             **self.connection.properties.resolved(),
             "group.id": "txtopo-marks",
             "enable.auto.commit": False,

@@ -74,7 +74,7 @@ class Transaction(ABC):
         """Its quoted name."""
 
     def run(self, statement: str, parameters: Any = ()) -> Any:
-        """Run a statement in the driver's own form."""
+        """Run a statement in the driver's form."""
         return self.connection.exec_driver_sql(statement, parameters)
 
     def quoted(self, name: str) -> str:

@@ -1,7 +1,5 @@
 """A topology with two spouts of any kinds, which reads a reference table that changes all the time."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """A topology that reads a reference table while somebody changes it: each version says which it is."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import sys

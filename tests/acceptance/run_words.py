@@ -1,7 +1,5 @@
 """Runs the words topology in a process of its own: ``python -m tests.acceptance.run_words OUTPUT [name=value …]``."""
 
-from __future__ import annotations
-
 import sys
 
 from tests.acceptance.topologies import make_data, words_topology

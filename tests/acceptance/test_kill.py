@@ -1,7 +1,5 @@
 """Promise 16: nothing is lost or doubled at any kill -9 of the whole process group, at any moment."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import random

@@ -1,7 +1,5 @@
 """Spouts of every two kinds in one topology, with a reference table that changes: exact whatever is killed."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 from pathlib import Path
@@ -80,22 +78,17 @@ def test_a_dataframe_spout_beside_another(tmp_path: Path, spark: Any, kind: str)
     check((FRAME, kind), tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kinds", "mode", "step"),
     [
         ((FRAME, "opaque memory"), "micro-batch", "metadata.save.after"),
-        *(
-            pytest.param(*each, marks=pytest.mark.long)
-            for each in (
-                (("opaque memory", "files"), "micro-batch", "metadata.save.after"),
-                (("files", "opaque memory"), "real-time", "group.decide.after"),
-                (("memory", "opaque memory"), "micro-batch", "group.decide.before"),
-                ((FRAME, FRAME), "micro-batch", "group.decide.after"),
-                ((FRAME, "memory"), "micro-batch", "group.decide.before"),
-                ((FRAME, "files"), "micro-batch", "group.decide.after"),
-            )
-        ),
+        (("opaque memory", "files"), "micro-batch", "metadata.save.after"),
+        (("files", "opaque memory"), "real-time", "group.decide.after"),
+        (("memory", "opaque memory"), "micro-batch", "group.decide.before"),
+        ((FRAME, FRAME), "micro-batch", "group.decide.after"),
+        ((FRAME, "memory"), "micro-batch", "group.decide.before"),
+        ((FRAME, "files"), "micro-batch", "group.decide.after"),
     ],
     ids=str,
 )

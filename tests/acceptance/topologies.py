@@ -1,7 +1,5 @@
 """Small topologies that the acceptance tests run: importable, for Spark's workers import them too."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """What tests of commands share: a folder of their own to be called from, and a way to call them."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from pathlib import Path

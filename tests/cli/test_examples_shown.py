@@ -1,7 +1,5 @@
 """What commands show of a run of each example: on terminals of any kind, and of transactions at its ends."""
 
-from __future__ import annotations
-
 import importlib
 import io
 from collections.abc import Callable, Iterator
@@ -11,13 +9,12 @@ import attrs
 import pytest
 
 from examples.orders_by_minute_load import ORDERS_A_FILE, write_file
-from examples.transactional_words import BATCH_BYTES
 from tests.crashes import Crash, survives
 from txtopo import Config
 from txtopo.assembly.report import Progress, RunReport
 from txtopo.cli.console import Console
+from txtopo.cli.display.lines import ProgressLines
 from txtopo.cli.display.live import LiveDisplay
-from txtopo.cli.display.plain import PlainLines
 from txtopo.engine.runner import run_with
 from txtopo.testing.inline import inline_environment
 from txtopo.topology.topology import TransactionalTopology
@@ -50,7 +47,7 @@ def ran(request, tmp_path, command_line) -> Ran:
         options = {"folder": str(tmp_path / "orders"), "watch": False}
     elif request.param == "transactional_words":
         (tmp_path / "in").mkdir()
-        (tmp_path / "in" / "a.txt").write_text("word of [bold]\n" * (3 * BATCH_BYTES // 15))
+        (tmp_path / "in" / "a.txt").write_text("word of [bold]\n" * (3 * 64 * 1024 // 15))  # three transactions
         options = {"input": str(tmp_path / "in")}
 
     def make() -> TransactionalTopology:
@@ -88,7 +85,7 @@ def test_a_run_of_an_example_is_shown(ran, command_line, capsys):
             display.finish(ran.report)
         assert ran.report.topology_id in console.file.getvalue(), name
     capsys.readouterr()
-    lines = PlainLines()
+    lines = ProgressLines()
     for each in ran.progress:
         lines.update(each)
     lines.finish(ran.report)

@@ -1,7 +1,5 @@
 """Commands on a plain topology: it is drawn in every form; commands for transactions say that it has none."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.processes import ran
@@ -16,10 +14,13 @@ def test_every_component_and_edge_is_drawn(command_line, form):
         assert word in output
 
 
-@pytest.mark.parametrize("command", [("audit", TARGET), ("explain", TARGET, "1"), ("replay", TARGET, "1")])
-def test_commands_for_transactions(command_line, command):
+@pytest.mark.parametrize(
+    ("status", "command"), [(2, ("audit", TARGET)), (1, ("explain", TARGET, "1")), (2, ("replay", TARGET, "1"))]
+)
+def test_commands_for_transactions(command_line, status, command):
     """They are refused with the reason, before anything is read or written."""
-    assert "'word-count' is a plain topology, which has no transactions" in command_line.refusal(*command)
+    refusal = command_line.refusal(*command, status=status)
+    assert "'word-count' is a plain topology, which has no transactions" in refusal
 
 
 def test_until(command_line):

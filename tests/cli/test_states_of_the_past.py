@@ -1,7 +1,5 @@
 """States with versions, without, and begun later: what each command that goes to the past says and does with each."""
 
-from __future__ import annotations
-
 import pytest
 
 from state import read_table
@@ -50,6 +48,9 @@ class Forked(Kept):
 
     def forked(self, topology_id):
         return Kept(f"{topology_id}.pickle")
+
+    def moved(self):
+        '''Tell something of its own: it is no CanBeForked.'''
 
 
 class OpenedKept(OpenedState):

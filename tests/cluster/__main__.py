@@ -4,8 +4,6 @@ Each scenario is described in a file of ``tests/cluster/scenarios``. All end wit
 anything does not hold, and print their seeds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import random

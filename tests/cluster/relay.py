@@ -1,7 +1,5 @@
 """A TCP relay on 127.0.0.1, whose connections a test can cut."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """The client, and real nimbuses."""
 
-from __future__ import annotations
-
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor

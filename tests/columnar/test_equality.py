@@ -1,7 +1,5 @@
 """Which values of two columns are the same."""
 
-from __future__ import annotations
-
 import decimal
 
 import pyarrow as pa

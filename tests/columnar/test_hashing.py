@@ -1,7 +1,5 @@
 """Hashes for fields groupings agree between processes, and with equality; those of columns, with those of values."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import enum
@@ -109,7 +107,7 @@ def test_several_columns(keys: list[tuple[Any, ...]]) -> None:
 
 
 def test_edges_of_integers() -> None:
-    """Integers round the prime that Python's own hashes wrap at agree, and so does -1."""
+    """Integers round the prime that Python's hashes wrap at agree, and so does -1."""
     prime = 2**61 - 1
     edges = [sign * (prime * k + d) for sign in (1, -1) for k in (0, 1, 2, 3) for d in (-1, 0, 1)]
     assert hash_columns([pa.array(edges, pa.int64())]).tolist() == [stable_hash(edge) for edge in edges]

@@ -1,7 +1,5 @@
 """Types, values and ways in: what is taken, and what is refused; the guide's tables are drawn from it."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Iterator, Sequence

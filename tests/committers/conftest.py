@@ -1,7 +1,5 @@
 """Commands are called here as in their own tests, and topics are those of the spouts' tests."""
 
-from __future__ import annotations
-
 from tests.cli.conftest import command_line
 from tests.spouts.kafka.places import broker_place, place
 

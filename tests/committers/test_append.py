@@ -1,7 +1,5 @@
 """AppendCommitter: every tuple of every transaction is in the table once."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pyarrow as pa
@@ -164,7 +162,7 @@ def test_crash_at_each_failpoint(tmp_path, rows_max, stride) -> None:
 
 
 def test_a_batch_committer_by_hand(tmp_path) -> None:
-    """A committer of the user's own appends whatever rows it makes, Arrow tables or tuples."""
+    """A user's committer appends whatever rows it makes, Arrow tables or tuples."""
 
     class Mine(AppendCommitter):
         def finish_batch(self) -> None:

@@ -1,7 +1,5 @@
 """Changes of tables: totals of totals are, after every transaction, what a plain computation makes of all rows so far."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import shutil

@@ -1,7 +1,5 @@
 """KafkaBolt: what is acked is in the topic, errors fail, and the loop never waits. On a log in memory and on a broker."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time
@@ -195,7 +193,7 @@ def test_full_queue(cluster, in_memory):
 
 
 def test_full_queue_of_the_client(cluster, broker_place):
-    """The same with librdkafka's own queue."""
+    """The same with librdkafka's queue."""
     broker_place.create()
     options = {"properties": {"queue.buffering.max.messages": 10}}
     _, tracker = fed(cluster, KafkaBolt(broker_place.servers, broker_place.topic, **options), *[(None, "v")] * 500)

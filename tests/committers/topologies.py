@@ -1,7 +1,5 @@
 """Topologies whose committers put rows, and what their tables must hold."""
 
-from __future__ import annotations
-
 import pathlib
 from collections import Counter
 

@@ -5,8 +5,6 @@ page says something as text, too, each run of entries has a list above it: each 
 docstring.
 """
 
-from __future__ import annotations
-
 import inspect
 import pathlib
 import pkgutil

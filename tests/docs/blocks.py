@@ -10,8 +10,6 @@ A page is run in a folder of its own, in order, in one namespace:
 ``…`` in an expected line stands for any text, and on a line of its own for any lines. A block below ``<!-- not run: REASON -->`` is not run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import pathlib

@@ -1,7 +1,5 @@
 """What tests of the pages share."""
 
-from __future__ import annotations
-
 import logging
 import sys
 

@@ -5,8 +5,6 @@ a state or transition without a place, or a place without one, is an error. The 
 history of benchmarks; the diagram of event time is computed from the orders of the guide. Nothing but Python is needed.
 """
 
-from __future__ import annotations
-
 import math
 import pathlib
 import statistics

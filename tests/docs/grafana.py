@@ -1,7 +1,5 @@
 """The Grafana dashboard, made from the list of metrics: ``python -m tests.docs.grafana`` writes it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

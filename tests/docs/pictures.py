@@ -5,8 +5,6 @@ and writes what it sees into ``docs/pictures``. It takes about a minute on a qui
 ``cluster.png`` is what ``tests/ui/test_cluster.py`` calls ``cluster-leader-killed``.
 """
 
-from __future__ import annotations
-
 import pathlib
 import signal
 import tempfile

@@ -4,8 +4,6 @@ Docstrings name things as Sphinx does, ``:class:`~txtopo.Fields```; the site sho
 nothing from elsewhere: no script, style sheet, font or image.
 """
 
-from __future__ import annotations
-
 import pathlib
 import re
 import sys

@@ -1,7 +1,5 @@
 """Metrics of a run with a clock."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.engine.progress import Clock

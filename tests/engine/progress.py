@@ -1,7 +1,5 @@
 """What tests of metrics need: a progress, a clock, and what a page says."""
 
-from __future__ import annotations
-
 import attrs
 from prometheus_client.parser import text_string_to_metric_families
 

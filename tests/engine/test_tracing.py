@@ -1,7 +1,5 @@
 """Spans of transactions: what a collector of OpenTelemetry gets of a run."""
 
-from __future__ import annotations
-
 import logging
 
 import attrs
@@ -106,7 +104,7 @@ def test_a_collector_that_fails_harms_no_run(caplog):
 
 
 def test_the_exporter_is_that_of_the_environment(monkeypatch):
-    """OpenTelemetry's own variables say where spans go; one that is not there is refused at once."""
+    """OpenTelemetry's variables say where spans go; one that is not there is refused at once."""
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     assert provider_of("shop").resource.attributes["service.name"] == "shop"
     assert run_inline(topology(), Config(tracing=True), until=2).committed_txid == 2

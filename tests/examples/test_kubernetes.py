@@ -1,7 +1,5 @@
 """The manifest of ``examples/kubernetes``: by Kubernetes' schema, and what it asks of a container, as processes."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -29,12 +27,12 @@ MANIFESTS = [
 ]
 
 CONTAINER = """
-mount -t tmpfs -o mode=1777 tmpfs /tmp && mount -o remount,bind,ro / && cd /tmp &&
+mount -t tmpfs -o mode=1777 tmpfs /tmp && mount -o remount,bind,ro / && cd /tmp && ulimit -d {memory_kb} &&
 exec setpriv --reuid {uid} --regid {uid} --clear-groups --no-new-privs \
     --inh-caps +dac_read_search --ambient-caps +dac_read_search -- "$@"
 """
 """A root that is read only, an empty /tmp, and a user without an entry in passwd; it may read what is root's, since
-the tests' Python may be."""
+the tests' Python may be. Each process has at most the memory that the manifest gives to all, of what it writes to."""
 
 TOPOLOGY = """
 import time
@@ -87,18 +85,22 @@ def test_it_runs_one_coordinator_that_writes_nowhere_but_in_its_scratch_folder()
 
 @pytest.mark.long
 def test_the_conditions_of_a_container(bucket_server: ObjectStore, tmp_path: Path) -> None:
-    """Without a disk, a home, or a name for its user, it runs, says that it is well, and stops within the grace period.
+    """Without a disk, a home, a name for its user, or more memory than it may have, it runs, says that it is well, and
+    stops within the grace period.
 
     What is started in its place goes on, and the count is exact.
     """
     uid, grace_secs = pod()["securityContext"]["runAsUser"], pod()["terminationGracePeriodSeconds"]
-    script = CONTAINER.format(uid=uid)
+    (container,) = pod()["containers"]
+    memory_kb = int(container["resources"]["limits"]["memory"].removesuffix("Gi")) << 20
+    script = CONTAINER.format(uid=uid, memory_kb=memory_kb)
     if subprocess.run(["unshare", "-m", "bash", "-c", script, "-", "true"], check=False).returncode:
         pytest.skip("this user can't make a container's conditions: no mount, or no other user")
     (tmp_path / "shop.py").write_text(TOPOLOGY)
 
     def start(port: int) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "txtopo", "run", "shop", "--set", "output=s3://bucket/shop"]
+        command += ["--set", "group_transactions_max=20"]  # the group in progress must not be the whole input
         variables = environment(PYTHONPATH=f"{ROOT}:{tmp_path}")
         kept = {name: each for name, each in variables.items() if name not in {"HOME", "TMPDIR", "USER", "LOGNAME"}}
         return subprocess.Popen(

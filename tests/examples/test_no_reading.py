@@ -1,12 +1,9 @@
 """The example of timers: its alerts are those that a plain loop finds, however the input is cut."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest
 
-from examples import no_reading
 from examples.no_reading import SILENCE, readings, topology
 from state import read_table
 from txtopo.testing.inline import run_inline
@@ -14,10 +11,9 @@ from txtopo.testing.inline import run_inline
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [7, 50, 10_000])
-def test_alerts(size, tmp_path, monkeypatch):
+def test_alerts(size, tmp_path):
     """One for each silence of ten minutes that the watermark has passed, and no other."""
-    monkeypatch.setattr(no_reading, "READINGS_A_TRANSACTION", size)
-    run_inline(topology(str(tmp_path), hours=3))
+    run_inline(topology(str(tmp_path), hours=3, readings_a_transaction=size))
     times: dict[str, list[dt.datetime]] = {}
     for sensor, at, _ in readings(3):
         times.setdefault(sensor, []).append(at)

@@ -1,7 +1,5 @@
 """The second example, on small texts, against ``collections.Counter``."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter
@@ -9,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from examples import text_files, transactional_words
+from examples import text_files
 from examples.transactional_words import topology
 from state import read_table
 from txtopo import Config, run
@@ -47,10 +45,9 @@ def columns(path: Path) -> dict[object, int]:
 
 @pytest.mark.parametrize(("parallelism", "window"), [(1, 64), (3, 1), (4, 8)])
 @pytest.mark.usefixtures("spark")
-def test_both_tables_are_what_counter_says(texts, tmp_path, monkeypatch, parallelism, window):
+def test_both_tables_are_what_counter_says(texts, tmp_path, parallelism, window):
     """Words of all files, hidden ones too, and buckets are exact at any parallelism and window."""
-    monkeypatch.setattr(transactional_words, "BATCH_BYTES", 1000)
-    made = topology(str(texts), str(tmp_path / "out"), parallelism)
+    made = topology(str(texts), str(tmp_path / "out"), parallelism, batch_bytes=1000)
     report = run(made, Config(max_spout_pending=window))
     assert report.transactions > 5
     expected = expected_counts()

@@ -1,7 +1,5 @@
 """The examples with a topology, each with some input that ends."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

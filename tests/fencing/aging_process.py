@@ -5,8 +5,6 @@ back to one with ``back-WHEN``. The values are those of ``--set``; ``stop_at_del
 N-th file of a table is deleted.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

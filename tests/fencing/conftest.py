@@ -1,7 +1,5 @@
 """What the tests of fencing share: a ZooKeeper server whose sessions may last some seconds."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A coordinator in a process of its own, with a real Spark, that can be stopped, woken up and killed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pathlib

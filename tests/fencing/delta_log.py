@@ -1,7 +1,5 @@
 """What is in the logs of Delta tables: which epoch wrote which version."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 

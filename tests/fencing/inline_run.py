@@ -1,7 +1,5 @@
 """A topology that runs in a thread of this process, without Spark, over a ZooKeeper store of the test's own."""
 
-from __future__ import annotations
-
 import contextlib
 import pathlib
 import threading

@@ -1,7 +1,5 @@
 """Promise 11, moment by moment: a coordinator held at any durable step while another leads writes nothing more."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

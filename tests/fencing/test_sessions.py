@@ -1,7 +1,5 @@
 """Sessions of a running topology: expiry ends the lead, a lost connection alone does not."""
 
-from __future__ import annotations
-
 import pathlib
 import socket
 from collections.abc import Iterator

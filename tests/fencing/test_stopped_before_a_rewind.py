@@ -1,7 +1,5 @@
 """A coordinator is stopped at any step, others go back and on meanwhile, and it wakes up: nothing promised is gone."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

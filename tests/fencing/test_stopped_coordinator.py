@@ -1,7 +1,5 @@
 """Promise 11 with real processes: a coordinator stopped past its session wakes up, and writes nothing more."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import signal

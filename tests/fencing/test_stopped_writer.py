@@ -1,7 +1,5 @@
 """A process that was stopped while it waited for ZooKeeper blames the lost lead, not the server."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """Two processes on one topology: one leads, the other one is told who, and nothing is doubled."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re

@@ -1,7 +1,5 @@
 """Topologies that these tests run, by name on the command line too: importable, for other processes import them."""
 
-from __future__ import annotations
-
 from tests.acceptance.topologies import make_data, words_topology
 from txtopo import Topology
 

@@ -1,7 +1,5 @@
 """A plain client's view of what lies in ZooKeeper, for looking behind the store."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator

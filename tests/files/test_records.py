@@ -1,7 +1,5 @@
 """Records come back from JSON as they went, by the names that files of earlier versions have."""
 
-from __future__ import annotations
-
 import json
 
 import attrs
@@ -91,7 +89,7 @@ def test_damage(value) -> None:
     ids=lambda text: text[:12],
 )
 def test_text_of_others_that_is_no_json(text: str) -> None:
-    """It is a ValueError, whatever Python's own reader makes of it."""
+    """It is a ValueError, whatever Python's reader makes of it."""
     with pytest.raises(ValueError):  # noqa: PT011 - the text is Python's own
         read_json(text)
 

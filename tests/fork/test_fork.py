@@ -1,7 +1,5 @@
 """The making of a fork; ``tests/cli/mend/test_fork.py`` has the rest."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -99,7 +97,7 @@ def test_a_fork_is_the_same_while_its_origin_goes_on(subject):
         claim(attrs.evolve(subject, fork=attrs.evolve(subject.fork, plan=plan, txid=3), plan=plan))
 
     tried()
-    tried(until=9, held={"words": 9})
+    tried(until=9, last_txids={"words": 9})
     with pytest.raises(ConfigError, match="the topology has gone back since, and that is another one by now"):
         tried(metadata="another")
     with pytest.raises(ConfigError, match="a fork of transaction 3 that is not finished, and it begins there"):

@@ -1,7 +1,5 @@
 """What tests of several harnesses compare with."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.soak.changes.story import Undisturbed

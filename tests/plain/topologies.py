@@ -1,7 +1,5 @@
 """Small plain topologies, and a worker that runs alone, for the tests of this folder."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from typing import Any

@@ -1,8 +1,8 @@
 """Row-wise steps: they do what the same query does, on columns, and hold back what is no row."""
 
-from __future__ import annotations
-
 import decimal
+import subprocess
+import sys
 
 import cloudpickle
 import polars as pl
@@ -184,3 +184,19 @@ def test_bolts_of_a_place_share_what_does_not_change():
     assert one is not other
     assert one._stages[0] is other._stages[0]
     assert one._stages[1] is not other._stages[1]
+
+
+def test_what_arrow_computes_needs_no_polars():
+    """An executor that has only such expressions does not load polars."""
+    steps = [Filter(expression("price > 4", PLAIN)), WithColumns((expression("price * 2 AS twice", PLAIN),))]
+    code = """
+import pickle, sys
+import pyarrow as pa
+bolt, made = pickle.loads(sys.stdin.buffer.read()), []
+bolt.collector = type("Collector", (), {"emit_batch": lambda self, batch: made.append(batch)})()
+bolt.execute(pa.RecordBatch.from_pydict({"id": [1, 2], "word": ["a", "b"], "price": [4, 5]}))
+print(made[0]["twice"].to_pylist(), "polars" in sys.modules)
+"""
+    pickled = cloudpickle.dumps(RowsBolt(PLAIN, steps))
+    made = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, check=True)
+    assert made.stdout.decode() == "[10] False\n"

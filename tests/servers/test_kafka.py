@@ -1,7 +1,5 @@
 """A real broker for tests: started, killed, held, and gone with its parent."""
 
-from __future__ import annotations
-
 import signal
 import socket
 

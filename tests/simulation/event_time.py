@@ -1,7 +1,5 @@
 """Topologies of event time that the simulator is let loose on: windows, sessions, deduplication, timers, a ttl."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A topology with a bug of its user's: a replay adds something else than the first attempt did."""
 
-from __future__ import annotations
-
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.bolts import Take

@@ -1,7 +1,5 @@
 """A topology that joins two spouts, which the simulator is let loose on."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Topologies that the simulator is let loose on, and what must hold of their tables."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping
 from typing import Any

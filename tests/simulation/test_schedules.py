@@ -1,7 +1,5 @@
 """Every promise holds in seeded disasters, 2,000 or 20,000; the same seed makes the same schedule; a failing one shrinks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import attrs
@@ -125,7 +123,7 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed() -> None:
 
 @pytest.mark.slow
 def test_real_time_mode_can_be_asked_for() -> None:
-    """The pool's own faults strike then, and only then; a plain topology has no such mode."""
+    """The pool's faults strike then, and only then; a plain topology has no such mode."""
     asked = ["examples.global_count", "--real-time", "--only", "deadworkers", "--seeds", "30"]
     run = CliRunner().invoke(txtopo, ["simulate", *asked])
     assert run.exit_code == 0, run.output

@@ -1,7 +1,5 @@
 """A topology whose DataFrame bolt fails in Spark's tasks: in a process of its own, for what the JVM prints."""
 
-from __future__ import annotations
-
 from state import MemoryState
 from tests.spark.delta_join import Sales
 from txtopo import BatchBolt, DataFrameBolt, Fields, ICommitter, TransactionalTopologyBuilder

@@ -6,8 +6,6 @@ A JVM uses it if it is started with ``-XX:SharedArchiveFile=PATH``. If the archi
 Spark, the JVM starts without it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

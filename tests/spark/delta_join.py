@@ -3,8 +3,6 @@
 A JVM takes JARs when it starts, or never: what the tests' shared session has can't be changed.
 """
 
-from __future__ import annotations
-
 import pathlib
 import re
 import sys

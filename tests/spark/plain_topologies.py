@@ -1,7 +1,5 @@
 """Plain topologies that tests run on Spark: their components are imported by the workers."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A coordinator of DataFrame spouts in tests: importable, for executors import it too."""
 
-from __future__ import annotations
-
 from spouts import Coordinator
 
 

@@ -1,7 +1,5 @@
 """A transactional spout, driven without a run: what it plans, and what it makes of that."""
 
-from __future__ import annotations
-
 import json
 
 from txtopo.attempts import TransactionAttempt

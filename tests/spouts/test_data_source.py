@@ -1,8 +1,6 @@
 """Data sources of PySpark as spouts: each range of offsets once, whatever a source returns."""
 # ruff: noqa: N802, N815 - the names are PySpark's
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import random
@@ -452,7 +450,7 @@ class Values(NumbersReader):
 
 @pytest.mark.parametrize("row", [Row(**dict(reversed(ROW.items()))), tuple(ROW.values()), list(ROW.values())])
 def test_values_as_spark_has_them(monkeypatch: pytest.MonkeyPatch, row: Any) -> None:
-    """A Row comes by its names, and values are converted as Spark's own readers of data sources do it."""
+    """A Row comes by its names, and values are converted as Spark's readers of data sources do it."""
     monkeypatch.setattr(Values, "rows", [row])
     spout = DataSourceSpout(source_of(Values, SCHEMA))
     expected = ("5", 1, AT.astimezone(dt.UTC), Decimal("1.00"), {"a": 1, "b": "true"}, [("k", 2)], b"x")

@@ -1,7 +1,5 @@
 """What the tests of stores share."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

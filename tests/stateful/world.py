@@ -8,8 +8,6 @@ txid shows. An opaque source is a row of numbers: an attempt goes from a start i
 metadata; whatever commits must start where the one before it ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, assert_never
 

@@ -1,7 +1,5 @@
 """The bolts of Storm's tests of plain topologies, and a running topology that a test feeds."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from txtopo import BasicBolt, Fields, RichBolt, Spout, TopologyBuilder

@@ -1,7 +1,5 @@
 """What the tests that were Storm's own share."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

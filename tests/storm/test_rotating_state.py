@@ -1,7 +1,5 @@
 """Storm's test-rotating-transactional-state (transactional_test.clj), and the rest of that class's rules."""
 
-from __future__ import annotations
-
 import pytest
 
 from state.stores.memory import MemoryPlace, MemoryStore
@@ -51,7 +49,7 @@ class Initializer:
 
 
 def test_rotating_transactional_state(open_state):
-    """Storm's own test, line by line: strict order against not strict order."""
+    """Storm's test, line by line: strict order against not strict order."""
     state = open_state()
     strict_rotating = RotatingTransactionalState(state, "strict", True)
     unstrict_rotating = RotatingTransactionalState(state, "unstrict", False)

@@ -1,7 +1,5 @@
 """Flows in memory, for tests: rows in, tables out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from spouts import MemoryTransactionalSpout

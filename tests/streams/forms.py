@@ -1,7 +1,5 @@
 """Jobs of the examples and the guides as flows and with a builder."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import sys
@@ -47,6 +45,9 @@ from txtopo.streams import Count, CountDistinct, Flow, Last, Mean, Min, Sum, Tum
 
 T = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)
+WORDS_BYTES = 64 * 1024
+"""The batches of the example of words."""
+
 ORDER = Fields("id: long", "shop: string", "at: timestamp", "price: long", "gone: boolean")
 
 
@@ -325,7 +326,7 @@ def words_said(folder: Path, output: str) -> TransactionalTopology:
         transactional_words.all_files(str(texts)),
         Fields("line: string"),
         "text",
-        batch_bytes=transactional_words.BATCH_BYTES,
+        batch_bytes=WORDS_BYTES,
     )
     words = flow.source("spout", spout).flat_map(_words_of, Fields("word: string"))
     counts = words.group_by("word").agg(count=Count()).upsert("word_counts")
@@ -451,7 +452,7 @@ def words_alike(folder: Path, output: str) -> TransactionalTopology:
     """The example counts the words of a batch in the bolt that splits the lines."""
     texts = EXAMPLES["transactional_words"](folder, str(folder / "unused")) and folder / "texts"
     files = transactional_words.all_files(str(texts))
-    spout = FilesTransactionalSpout(files, Fields("line: string"), "text", batch_bytes=transactional_words.BATCH_BYTES)
+    spout = FilesTransactionalSpout(files, Fields("line: string"), "text", batch_bytes=WORDS_BYTES)
     builder = TransactionalTopologyBuilder("transactional-words", "spout", spout, 2)
     builder.set_bolt("words", Words(), 2).local_or_shuffle_grouping("spout")
     counts = ReduceCommitter("word_counts", Fields("word: string"), values={"count": Count()})

@@ -1,7 +1,5 @@
 """Flows: generated ones equal a query of DuckDB over the whole input, however the input is cut; and what a flow is."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from decimal import Decimal
@@ -61,7 +59,7 @@ def values_of(said, draw):
         ]
         forms += [
             (pl.col(a).fill_null(1), f"coalesce({a}, 1)"),
-            (pl.col(a) / 4, f"{a} / 4.0::DOUBLE"),
+            (pl.col(a) / 7, f"{a} / 7.0::DOUBLE"),
             (pl.col(a).cast(pl.String), f"{a}::VARCHAR"),
         ]
     for a in said.of("string"):
@@ -80,7 +78,7 @@ def values_of(said, draw):
             (pl.col(a) + pl.col(a), f"CAST({a} + {a} AS DECIMAL(38,2))"),
         ]
     for a in said.of("double"):
-        forms += [(pl.col(a) * 2, f"{a} * 2"), (pl.col(a).floor(), f"floor({a})")]
+        forms += [(pl.col(a) * 2, f"{a} * 2"), (pl.col(a) / 10, f"{a} / 10"), (pl.col(a).floor(), f"floor({a})")]
     for a in said.of("timestamp[us, tz=UTC]"):
         forms += [
             (pl.col(a).dt.hour().cast(pl.Int64), f"hour({a})"),

@@ -1,7 +1,5 @@
 """What a flow shows in a notebook, and that a cell that was interrupted can be run again."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -10,6 +8,7 @@ import pytest
 
 from committers import ReduceCommitter
 from spouts import FilesTransactionalSpout
+from spouts.memory import MemoryTransactionalSpout
 from state import DeltaReference, MemoryState, read_table
 from tests.streams.flows import ORDER, memory, ran
 from tests.waiting import wait_for
@@ -50,6 +49,24 @@ def test_a_preview_of_a_source_that_goes_on(flow, tmp_path):
     assert numbers.preview(secs=60).rows.to_pylist() == [{"id": 1}]
     assert numbers.bad.select("text").preview(secs=60).rows.to_pylist() == [{"text": '{"id": "x"}'}]
     assert not (tmp_path / "out").exists()
+
+
+class Letters(MemoryTransactionalSpout):
+    """Has a ``dead_letter`` that is no table of bad records."""
+
+    dead_letter = "a topic"
+
+    def emitter(self, config, context):
+        """Return the emitter, for this very topic."""
+        assert self.dead_letter == "a topic"
+        return super().emitter(config, context)
+
+
+@pytest.mark.slow
+def test_a_preview_of_a_spout_with_an_attribute_of_that_name(flow):
+    """Only the table of bad records is elsewhere; what a spout of the user's has stays."""
+    numbers = flow.source("numbers", Letters([(1,), (2,)], Fields("n: long"), 5))
+    assert numbers.preview().rows.to_pylist() == [{"n": 1}, {"n": 2}]
 
 
 def test_a_preview_of_what_can_not_be_tried(flow):

@@ -1,7 +1,5 @@
 """Streams: what each word makes, and what is wrong with those that are wrong."""
 
-from __future__ import annotations
-
 import copy
 import datetime as dt
 import itertools

@@ -1,6 +1,4 @@
-"""The conformance class of changes: txtopo's own committers and a user's pass it, and it finds what others forget."""
-
-from __future__ import annotations
+"""The conformance class of changes: txtopo's committers and a user's pass it, and it finds what others forget."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is hidden, and what is not."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -41,7 +39,7 @@ def test_name_of_a_secret(name: str) -> None:
 
 
 def test_settings_of_txtopo() -> None:
-    """Of txtopo's own settings, the credentials are secrets, and nothing else is."""
+    """Of txtopo's settings, the credentials are secrets, and nothing else is."""
     secret = [name for name in (*SETTINGS, *CLUSTER_SETTINGS) if is_secret(name)]
     assert secret == ["transactional.zookeeper.auth", "storm.zookeeper.auth"]
 

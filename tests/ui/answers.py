@@ -1,7 +1,5 @@
 """The API's answers about an invented run, in the form of its contract; names and texts are the caller's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 START = 1_790_000_000.0
@@ -173,7 +171,7 @@ class Answers:
         one = {"name": self.state, "kind": "keyed", "class": "DeltaState", "key": "word: string, at: decimal(10,2)", "value": "count: long",
                "path": f"/data/{self.file}/counts", "rows": 12_000, "files": 8, "bytes": 819_200, "version": 77, "txid": 12_345,
                "updatedAt": NOW - 0.2, "diskFiles": 1_234, "diskBytes": 98_304_000, "points": [{"txid": 7, "writtenAt": NOW - 86_400}],
-               "allSince": {"txid": 12_000, "writtenAt": None}, "note": self.text, "error": None}  # fmt: skip
+               "allSince": {"txid": 12_000, "writtenAt": None}, "advice": self.text, "error": None}  # fmt: skip
         return {
             "states": [one, {**one, "name": "buckets", "key": "", "rows": None, "error": self.text}],
             "isLive": True,

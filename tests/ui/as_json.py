@@ -1,7 +1,5 @@
 """The page's views of JSON, as the API has it: tests write answers down in that form."""
 
-from __future__ import annotations
-
 import functools
 import typing
 from collections.abc import Callable

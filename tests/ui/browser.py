@@ -1,7 +1,5 @@
 """Chromium without a window, driven by Selenium: what a page says, how it looks, and what its console has said."""
 
-from __future__ import annotations
-
 import base64
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What tests of the page share: one browser, in which each test ends without a complaint in the console."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

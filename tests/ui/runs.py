@@ -1,7 +1,5 @@
 """Runs whose page is looked at: without Spark, in this process, with names and texts that are HTML."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import attrs

@@ -1,7 +1,5 @@
 """Compares an answer with the shape that the OpenAPI document gives it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

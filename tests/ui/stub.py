@@ -3,8 +3,6 @@
 It has the routes and the Content-Security-Policy of the real one, and no security.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

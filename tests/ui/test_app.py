@@ -1,7 +1,5 @@
 """The page's application: what it answers of a run, and to whom."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -259,7 +257,7 @@ def test_owner(served):
 
 
 def test_policy(served):
-    """Every answer lets no script but the page's own run, and stays out of caches and frames."""
+    """Every answer lets no script but the page's run, and stays out of caches and frames."""
     for path in (f"/t/{SLUG}", TOPOLOGY, "/nothing", "/static/page.js", "/metrics"):
         headers = served.client.get(path).headers
         assert "script-src 'self';" in headers["Content-Security-Policy"]

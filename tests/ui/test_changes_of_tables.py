@@ -1,7 +1,5 @@
 """The page of totals of totals in a real browser: who reads whose changes is drawn."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

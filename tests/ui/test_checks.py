@@ -1,13 +1,11 @@
 """Audits and replays that a page begins: how far they are, and why they end."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest
 
 from tests.waiting import wait_for
-from txtopo.ui.checks import CheckRuns, Checks
+from txtopo.ui.checks import OUTPUT_BYTES_MAX, CheckRuns, Checks
 from txtopo.ui.views.checks import check_part
 
 TELLS = "import signal\nprint('… state words: 1 of 2 versions', flush=True)\nprint('checked', flush=True)\n"
@@ -47,6 +45,16 @@ def test_a_check_is_cancelled(begin):
     assert "data-post" not in check_part(check)
     with pytest.raises(CheckRuns):
         checks.cancel("words")
+
+
+@pytest.mark.parametrize(("status", "state"), [(0, "same"), (1, "differs"), (2, "failed")])
+def test_what_user_code_prints_is_no_verdict(begin, status, state):
+    """The exit status is; and the end of a long output is shown, where what was found stands."""
+    _, check = begin(f"print('✘ a bolt prints this\\n' * 10_000 + 'what was found')\nraise SystemExit({status})")
+    assert ended(check) == (state, "", "")
+    assert check.output.startswith("✘ a bolt prints this\n")
+    assert check.output.endswith("✘ a bolt prints this\nwhat was found\n")
+    assert len(check.output.encode()) <= OUTPUT_BYTES_MAX + 8
 
 
 def test_a_check_that_takes_too_long(begin):

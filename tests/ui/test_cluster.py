@@ -1,7 +1,5 @@
 """The page of a real cluster in a real browser: its leader is killed, its topologies are changed, and one has failed."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import subprocess

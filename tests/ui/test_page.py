@@ -1,7 +1,5 @@
 """The page in a real browser, with invented answers: tabs, timeline, forms, buttons, colours, widths, the keyboard."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

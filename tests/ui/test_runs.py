@@ -1,7 +1,5 @@
 """The page of a real run in a real browser: it moves, fails, gets stuck, is killed, starts again, and is audited."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """A worker in a process of its own, one pass of which keeps Python's interpreter lock: ``python -m tests.workers.holding``."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import deque

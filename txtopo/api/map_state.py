@@ -321,7 +321,7 @@ def takes_no_rows(state: object) -> StateAccessError:
 def expires_nothing(state: object) -> StateAccessError:
     """Return the error for taking expired rows out of another state."""
     return StateAccessError(
-        f"the rows of a {type(state).__name__} do not expire; declare what the committer's own state(path) returns, "
+        f"the rows of a {type(state).__name__} do not expire; declare what the committer's state(path) returns, "
         "or for a committer of yours DeltaExpiringRows(path, fields, expires=…)"
     )
 

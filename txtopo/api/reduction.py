@@ -190,7 +190,7 @@ def _place(value: Any) -> bool:
 
 
 _DIGITS_MAX = 100
-"""More digits than a sum of decimals of Arrow has. Python's own context rounds to 28."""
+"""More digits than a sum of decimals of Arrow has. Python's context rounds to 28."""
 
 _EXACT = decimal.Context(prec=_DIGITS_MAX)
 

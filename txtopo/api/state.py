@@ -171,7 +171,8 @@ class OpenedState(ABC):
     reasons; txtopo tries again a few times and then stops the run. Any other FailedException counts as a StateFailure;
     any other exception is a bug and stops the run at once.
 
-    *txtopo* guarantees to call it from one thread at a time, with rising txids.
+    *txtopo* guarantees to call it from one thread at a time, with rising txids, but for what only fits rows: see
+    :class:`FoldsRows` and :class:`TakesRows`.
 
     This is all that a state needs; the capabilities below are optional.
     """
@@ -314,7 +315,10 @@ class FoldsRows(ABC):
 
     @abstractmethod
     def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:
-        """Return ``values`` as rows for :meth:`fold`; None if they must be folded key by key."""
+        """Return ``values`` as rows for :meth:`fold`; None if they must be folded key by key.
+
+        It looks at nothing but its arguments, as :meth:`rows_to_put` does: either is called beside writes, too.
+        """
 
     def rows_to_put(self, txid: int, values: KeyedWrites) -> Reducible | None:
         """Return what a transaction puts and removes, without previous values, as rows for :meth:`fold`.
@@ -364,7 +368,7 @@ class FindsRows(FoldsRows):
     def rows_as_kept(self, rows: pa.Table) -> pa.Table | None:
         """Return rows of the key fields and then the value fields, with any names, as they are kept.
 
-        None: they are no rows that fit; key by key the state says what does not.
+        None: they are no rows that fit; key by key the state says what does not. It is called beside writes, too.
         """
 
 
@@ -402,7 +406,7 @@ class TakesRows(ABC):
 
     @abstractmethod
     def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
-        """Return rows in the form that :meth:`write_rows` takes.
+        """Return rows in the form that :meth:`write_rows` takes. It is called beside writes, too.
 
         Raises:
             FieldsError: a value does not fit its field.

@@ -30,17 +30,17 @@ class CancelledJobs:
         self._jobs: dict[int, _Job] = {}
 
     def began(self, job_id: int, attempts: Sequence[TransactionAttempt]) -> None:
-        """Note that a job begins."""
+        """Record that a job begins."""
         self._jobs[job_id] = _Job(attempts)
 
     def cancelled(self, job_id: int, now: float) -> None:
-        """Note that a job is cancelled."""
+        """Record that a job is cancelled."""
         job = self._jobs.get(job_id)
         if job is not None and job.cancelled_at is None:
             job.cancelled_at = now
 
     def ended(self, job_id: int) -> None:
-        """Note that a job has ended."""
+        """Record that a job has ended."""
         self._jobs.pop(job_id, None)
 
     def overdue(self, now: float, at_work: Mapping[TransactionAttempt, str]) -> list[str]:

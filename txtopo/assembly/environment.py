@@ -50,6 +50,8 @@ class Environment:
     make_feed: Callable[[Threads], Feed] | None = None
     """Creates what begins transactions; None for the spout's coordinator."""
     run_phases: RunCommitPhases = run_commit_phases
+    runs_ahead: bool | None = None
+    """Whether commit phases run beside the writes of the group before, by ``run_commit_phases``; None: in a bucket."""
     on_stage: Callable[[str], None] = _ignore_stage
     """Called with the name of each step before the run begins."""
     observer: Observer = attrs.field(factory=Observer)

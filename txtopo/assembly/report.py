@@ -30,7 +30,7 @@ class RunReport:
             attempts that were given up before they answered.
         step_secs: the time of each step of the commits, by name.
         last_failure: the reason of the last failed attempt; empty if none failed.
-        spout_rows: the number of rows written to the spout's own tables, by the name of the state, such as
+        spout_rows: the number of rows written to the spout's tables, by the name of the state, such as
             ``spout.bad-records``; without states that got none.
         readings: what components have counted and measured in the committed transactions.
     """

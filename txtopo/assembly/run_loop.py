@@ -37,13 +37,16 @@ from txtopo.errors import (
 )
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import wait_for_descriptor
+from txtopo.text.secrecy import without_secrets
 from txtopo.topology.user_code.output import OutputOrigin
 from txtopo.transactional.core import actions, events
+from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.core.record.facts import Fact, carried_out
 from txtopo.transactional.core.record.record import Record
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.jobs.jobs import Processing
 from txtopo.transactional.jobs.stage_run import Report
+from txtopo.transactional.tasks.batch_run import CarriedBolt
 from txtopo.transactional.tasks.failures import failed
 
 logger = logging.getLogger("txtopo")
@@ -91,6 +94,11 @@ class _Results:
         with self._lock:
             return {attempt: self._by_attempt[attempt] for attempt in attempts}
 
+    def of_one(self, attempt: TransactionAttempt) -> Processing | None:
+        """Return that of an attempt; None if it was dropped."""
+        with self._lock:
+            return self._by_attempt.get(attempt)
+
     def drop(self, is_dropped: Callable[[TransactionAttempt], bool] = lambda _: True) -> None:
         """Drop some, or all, with what they have spilled."""
         with self._lock:
@@ -111,6 +119,8 @@ class RunLoop:
         self._observer = parts.observer
         self._results = _Results()
         self._commit_probe = ProgressProbe()
+        self._processed: dict[int, AssignedAttempt] = {}
+        """The last attempt of each transaction that was processed; what was replayed since may be among them."""
         self._commit_position: tuple[object, ...] = ()
         self._started = self._threads.now_secs()
         self._ticked = self._started - TICK_SECS
@@ -196,13 +206,12 @@ class RunLoop:
     # The loop.
 
     def _handle(self, *happened: events.Event) -> None:
-        for event in happened:
-            logger.debug("event %s", event)
+        _log("event", happened)
         to_do = self._core.handle(*happened, at_secs=self._threads.now_secs())
         for fact in self._core.facts:
             self._record_fact(fact)
+        _log("action", to_do)
         for action in to_do:
-            logger.debug("action %s", action)
             # After an error skip the later actions: a Process must not run whose SaveMetadata is not durable.
             try:
                 self._carry_out(action)
@@ -252,8 +261,9 @@ class RunLoop:
                 self._submit(Role.COMMIT, functools.partial(self._commit, action))
             case actions.AbandonCommit():
                 self._abandon_commit()
-            case actions.CleanUp():  # what a crash leaves of it is in the run's own staging folder
+            case actions.CleanUp():  # what a crash leaves of it is in the run's staging folder
                 self._results.drop(lambda attempt: attempt.txid <= action.txid)
+                self._processed = {txid: each for txid, each in self._processed.items() if txid > action.txid}
                 self._parts.planner.clean_up(action.txid)
             case actions.Stop():
                 self._stop = action
@@ -323,6 +333,10 @@ class RunLoop:
             transaction = self._core.pending.get(event.attempt.txid)
             if transaction is None or transaction.attempt != event.attempt:
                 self._results.drop(lambda attempt: attempt == event.attempt)
+            elif isinstance(event, events.Processed) and self._parts.committer.runs_ahead:
+                self._processed[event.attempt.txid] = AssignedAttempt(
+                    event.attempt, transaction.metadata, transaction.planned
+                )
 
     # Other threads.
 
@@ -374,7 +388,13 @@ class RunLoop:
         if isinstance(action, actions.DeadLetter):
             return committer.write_dead_letter(action)
         results = self._results.of(assigned.attempt for assigned in action.group)
-        return committer.commit(action, results, self._commit_probe)
+        return committer.commit(action, results, self._commit_probe, self._following)
+
+    def _following(self, txid: int) -> tuple[AssignedAttempt, Callable[[], Sequence[CarriedBolt]]] | None:
+        """Return a transaction that waits for its commit, as far as the core knows; see :data:`Following`."""
+        assigned = self._processed.get(txid)
+        result = None if assigned is None else self._results.of_one(assigned.attempt)
+        return None if assigned is None or result is None else (assigned, result.load)
 
     # The end.
 
@@ -400,6 +420,13 @@ class RunLoop:
 
     def _now_ms(self) -> int:
         return int((self._threads.now_secs() - self._started) * 1000)
+
+
+def _log(what: str, things: Iterable[object]) -> None:
+    """Log events or actions for those who look for a bug; what user code has quoted may be a secret."""
+    if logger.isEnabledFor(logging.DEBUG):
+        for each in things:
+            logger.debug("%s %s", what, without_secrets(str(each)))
 
 
 def _stack_of(thread: int) -> str:

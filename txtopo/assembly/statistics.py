@@ -141,7 +141,7 @@ class RunStatistics:
                 tuples=self._tuples,
                 failures=self._failures.failures,
                 elapsed_secs=self._elapsed_secs(),
-                last_failure=self._last_failure(),
+                last_failure=self._failures.last_reason,
                 last_failure_txid=last.attempt.txid if last is not None else None,
                 last_failure_times=last.times if last is not None else 0,
                 total=self._total(),
@@ -175,7 +175,7 @@ class RunStatistics:
             elapsed_secs=self._elapsed_secs(),
             executor_secs=self._executor_secs,
             step_secs=dict(self._step_secs),
-            last_failure=self._last_failure(),
+            last_failure=self._failures.last_reason,
             spout_rows={name: rows for name, rows in self._rows_put.items() if name.startswith(OWN_PREFIX)},
             readings=self._readings.listed(),
         )
@@ -225,9 +225,6 @@ class RunStatistics:
 
     def _elapsed_secs(self) -> float:
         return self._parts.threads.now_secs() - self._started
-
-    def _last_failure(self) -> str:
-        return self._failures.last.reason if self._failures.last is not None else ""
 
     def _total(self) -> int | None:
         ends = (self._parts.feed.total, self._core.limits.until)

@@ -62,8 +62,12 @@ def metadata_dir_of(plan: Plan, config: Config) -> Folder:
 def pending_max_of(plan: Plan, config: Config) -> int:
     """Return how many transactions of a topology may be pending, as set, or by default where it is."""
     is_by_default = "topology.max.spout.pending" not in config.given
-    in_a_bucket = is_by_default and not isinstance(metadata_dir_of(plan, config), LocalFolder)
-    return int(config.max_spout_pending) * (_PENDING_IN_A_BUCKET if in_a_bucket else 1)
+    return int(config.max_spout_pending) * (_PENDING_IN_A_BUCKET if is_by_default and in_a_bucket(plan, config) else 1)
+
+
+def in_a_bucket(plan: Plan, config: Config) -> bool:
+    """Whether a topology is in an object store, and each write waits for one."""
+    return not isinstance(metadata_dir_of(plan, config), LocalFolder)
 
 
 def said_metadata_dir(plan: Plan, config: Config) -> str | None:

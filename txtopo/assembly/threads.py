@@ -67,6 +67,16 @@ class Threads(ABC):
         """Do work beside all that is submitted, if that is possible; its error is in what is returned."""
         return done(work)
 
+    def write(self, work: Callable[[], None]) -> Future[None]:
+        """Make the writes of a group beside the commit work that asks for it, if that is possible."""
+        return done(work)
+
+    def wait(self, writing: Future[None], secs: float) -> None:
+        """Wait for writes, but not for longer."""
+
+    def wait_in_phases(self, writing: Future[None]) -> None:
+        """Wait in commit phases for writes; they can't be abandoned meanwhile."""
+
     @abstractmethod
     def post(self, events: tuple[Event, ...]) -> None:
         """Queue events for the run loop; safe in a signal handler."""
@@ -114,6 +124,7 @@ class ThreadPools(Threads):
             Role.JOB: ThreadPoolExecutor(jobs_max, "txtopo-job"),
         }
         self._steps = ThreadPoolExecutor(steps_max - 1, "txtopo-write") if steps_max > 1 else None
+        self._writer = ThreadPoolExecutor(1, "txtopo-writer")
         self._asides = ThreadPoolExecutor(thread_name_prefix="txtopo-aside")
         self._jobs: set[Future[None]] = set()
         """The jobs that have not ended."""
@@ -168,6 +179,19 @@ class ThreadPools(Threads):
         """Do work in a thread of its own."""
         return self._asides.submit(work)
 
+    def write(self, work: Callable[[], None]) -> Future[None]:
+        """Make the writes of a group in a thread for that."""
+        return self._writer.submit(work)
+
+    def wait(self, writing: Future[None], secs: float) -> None:
+        """Wait for writes, but not for longer."""
+        concurrent.futures.wait([writing], secs)
+
+    def wait_in_phases(self, writing: Future[None]) -> None:
+        """Wait in commit phases for writes."""
+        with self._commit.waiting():
+            concurrent.futures.wait([writing])
+
     def post(self, events: tuple[Event, ...]) -> None:
         """Queue events for the run loop."""
         self._events.put(events)
@@ -198,6 +222,7 @@ class ThreadPools(Threads):
         for pool in (*self._threads.values(), self._asides):
             pool.shutdown(wait=False, cancel_futures=True)
         self._commit.shut_down()
+        self._writer.shutdown()  # what is begun is made, also if the phases beside it were abandoned
         if self._steps is not None:
             self._steps.shutdown(wait=False)
         cancel_jobs()
@@ -224,6 +249,8 @@ class _CommitThread:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._is_in_phases = False
+        self._waits = 0
+        """How many threads wait in phases for writes: bolts may have some of their own."""
         self._is_abandoned = False
         self._is_over = False
         self._thread: threading.Thread | None = None
@@ -245,9 +272,20 @@ class _CommitThread:
             if self._is_abandoned:
                 raise StalledCommit("these commit phases were abandoned")
 
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Wait in commit phases, which can't be abandoned meanwhile."""
+        with self._lock:
+            self._waits += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waits -= 1
+
     def abandon(self) -> int | None:
         with self._lock:
-            if not self._is_in_phases or self._thread is None:
+            if not self._is_in_phases or self._waits or self._thread is None:
                 return None
             self._is_abandoned = True
             return self._thread.ident

@@ -202,6 +202,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
         make_feed=make_feed,
         make_journal=make_journal,
         run_phases=without_given_up(recorded),
+        runs_ahead=False,
         observer=Observer(),
     )
     topology = TransactionalTopology(place.plan)

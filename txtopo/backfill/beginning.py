@@ -146,7 +146,7 @@ class BackfillPlace:
             # A crash from here on to the end leaves a folder with an empty store, and the next call begins anew.
             self.holding.begin(before, first, before if marks else None)
             try:
-                JournalFollower(self.journal, before)  # again: it may have been cut until this was held
+                JournalFollower(self.journal, before)  # again: it may have been cut until the hold was said
                 founded = CommittedMark(before, follower.metadata, self._copied(marks, state), follower.planned)
                 with durable_step("backfill.begin"):
                     state.found(self.topology.incarnation, founded)

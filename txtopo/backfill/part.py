@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 import attrs
 
-from txtopo.api.components.optional import call_if_there
-from txtopo.api.state import State
+from txtopo.api.state import CanBeForked, State
 from txtopo.errors import ConfigError
 from txtopo.journal.backfills import folder_name
 from txtopo.topology.plans.plan import Plan
@@ -82,10 +81,9 @@ def _clocks_of(states: Mapping[str, State], names: Collection[str]) -> set[str]:
 
 
 def _moved(name: str, state: State, path: str) -> State:
-    moved: State | None = call_if_there(state, "moved", path)
-    if moved is None:
+    if not isinstance(state, CanBeForked):
         raise ConfigError(
             f"state {name!r}, which the components of the backfill use too, is a {type(state).__name__}, which can't "
             "be written anew beside the topology; only a DeltaState and a DeltaRows can"
         )
-    return moved
+    return state.moved(path)

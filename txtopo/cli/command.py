@@ -1,7 +1,7 @@
 """Shared behaviour of all commands: error messages, exit statuses, ``--debug``, ``--format``.
 
 Exit statuses: 0 success, 1 an error of the run, 2 a mistake in the command line, 130 interrupted by Ctrl-C. Where 1
-is an answer, as "different", an error is 2, too: see :attr:`Command.error_status`.
+is an answer, as "different", any error is 2: see :class:`Verdict`.
 """
 
 from __future__ import annotations
@@ -112,6 +112,22 @@ class Command(click.Command):
         except KeyboardInterrupt:
             print_error("interrupted")
             ctx.exit(EXIT_INTERRUPTED)
+
+
+class Verdict(Command):
+    """A command whose exit status 1 is an answer: there is a difference, or a fault."""
+
+    error_status = CommandLineError.exit_code
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a bug in it is no answer."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception:  # noqa: BLE001 - Python would end with status 1
+            click.echo(discreet(traceback.format_exc()), err=True, nl=False)
+            ctx.exit(self.error_status)
 
 
 def discreet(text: str) -> str:

@@ -26,7 +26,7 @@ class Console(rich.console.Console):
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Yield what is printed; Rich's own commands to the terminal are segments of their own, and stay."""
+        """Yield what is printed; Rich's commands to the terminal are segments of their own, and stay."""
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment

@@ -92,7 +92,7 @@ class RepeatedWarning:
             self._logger.warning(message, *arguments)
 
     def over(self, subject: str) -> None:
-        """Note that the fault is over: if it comes back, warn at once."""
+        """Record that the fault is over: if it comes back, warn at once."""
         self._repeated.over(subject)
 
 

@@ -1,6 +1,6 @@
-"""Packs the code of a topology for a submission: a wheel as it is, or a zip of the topology's own modules.
+"""Packs the code of a topology for a submission: a wheel as it is, or a zip of the topology's modules.
 
-A topology's own modules are the one that makes it, and all imported ones that are neither part of Python nor
+A topology's modules are the one that makes it, and all imported ones that are neither part of Python nor
 installed. The zip holds whole top-level modules and packages with their data files, without hidden files and
 ``__pycache__``. Everything else that they import must be installed where drivers run.
 """
@@ -19,7 +19,7 @@ from txtopo.topology.user_code.modules import EPOCH, FRAMEWORK, paths_of, user_m
 def pack_modules(main: str, path: Path) -> None:
     """Pack ``main`` and all imported modules that are not installed into a zip file; SubmissionError without files."""
     top = main.partition(".")[0]
-    # A driver imports txtopo's own packages of its own installation.
+    # A driver imports txtopo's packages of its own installation.
     own = [path for name, path in user_modules() if name not in {*FRAMEWORK, top}]
     files = {inside: file for path in paths_of(top) for inside, file in _files_of(path)}
     if not files:

@@ -104,4 +104,4 @@ class TopologySummary:
 class SubmittedTopology(TopologySummary):
     """A topology that was submitted just now, and what was not waited for."""
 
-    note: str | None = None
+    warning: str | None = None

@@ -21,7 +21,7 @@ _MARSHALLED_LISTS = {
     b"i": (np.dtype([("code", "S1"), ("value", "<i4")]), np.int64, pa.int64()),
     b"g": (np.dtype([("code", "S1"), ("value", "<f8")]), np.float64, pa.float64()),
 }
-"""By the type code of 32-bit integers and of floats: their layout in a marshalled list, after the list's own type code
+"""By the type code of 32-bit integers and of floats: their layout in a marshalled list, after the list's type code
 and length, and their types in numpy and Arrow."""
 
 _LIST_HEAD = 5
@@ -91,7 +91,7 @@ def to_bytes(column: list[Any]) -> ColumnBytes | None:
                 return _text_bytes(texts)
     try:
         return ColumnBytes(Form.MARSHALLED, marshal.dumps(column, _MARSHAL_VERSION))
-    except ValueError:  # dates, decimals, the user's own classes
+    except ValueError:  # dates, decimals, the user's classes
         shown = repr(column)  # an address in it differs in each process
         return None if _ADDRESS.search(shown) else ColumnBytes(Form.SHOWN, shown.encode("utf-8", "surrogatepass"))
 

@@ -1,7 +1,7 @@
 """The one place where a value becomes an Arrow value of a declared type: without loss, or not at all. Pure.
 
 Emission, states, spouts and committers all convert here, so a value that fits in one way in fits in each, and the error
-of one that does not names the value, its class, the type and why. Arrow's own conversions are no such place:
+of one that does not names the value, its class, the type and why. Arrow's conversions are no such place:
 ``pa.array([2.5], pa.int64())`` is 2, a datetime becomes its date, a struct loses the members it does not know, and
 ``cast`` turns 1e300 into infinity and 5 into a timestamp.
 
@@ -9,7 +9,7 @@ There are two ways in: :func:`fit_array` for Python values, :func:`cast_array` f
 if a value does not fit; :func:`misfit_of` and :func:`misfit_in` then say which, and why. :func:`takes_all` decides by
 the type alone, where values are out of reach. All have one rule:
 
-- a value has its type's own kind: no float is an integer, no boolean a number, no integer a time, no bytes a string;
+- a value has its type's kind: no float is an integer, no boolean a number, no integer a time, no bytes a string;
 - the converted value equals the given one. Only a ``float`` field may be less exact than its value: it keeps the
   nearest number of 32 bits, and refuses what would become infinite or zero.
 """
@@ -173,7 +173,7 @@ def _own_class(kind: pa.DataType) -> type | None:
 
 def _fit_simple(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
     if kind in _INFERRED:
-        # For values of the type's own class, which nearly all are, Arrow finds that type itself. That costs less
+        # For values of the type's class, which nearly all are, Arrow finds that type itself. That costs less
         # than to look at their classes here: 28 ns a text instead of 45.
         try:
             array = pa.array(values)

@@ -6,7 +6,7 @@ tasks in different processes. Equal values (1, 1.0, True, Decimal(1)) have equal
 *hash_columns* returns the same hashes for whole Arrow columns, many times faster. A typed stream is routed by its
 columns and an untyped one by its rows, and a bolt may subscribe to both; so both functions must send equal values to
 the same task. Strings and bytes are hashed as one little-endian number modulo the Mersenne prime 2⁶¹ - 1, which is also
-the modulus of Python's own hashes of numbers. Modulo that prime, multiplication by a power of two is a rotation of 61
+the modulus of Python's hashes of numbers. Modulo that prime, multiplication by a power of two is a rotation of 61
 bits. So a whole column can be processed at once, 8 bytes per step.
 
 *parts_of* returns which of 256 parts a key belongs to. A key has the same part in every process and on every machine,
@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from txtopo.errors import FieldsError
 
 _PRIME = (1 << 61) - 1
-"""The modulus of hashes, and of Python's own hashes of numbers."""
+"""The modulus of hashes, and of Python's hashes of numbers."""
 
 _LONG_BYTES = 512
 """Longer texts are hashed one by one: 3 us each at this length either way, but a text of 100 kB takes 0.5 ms instead of

@@ -203,21 +203,21 @@ class HashIndex:
         owns = [left[:0]]
         while len(left) > _FEW:
             at = slots[left]
-            held = self._numbers[at]
-            is_hit = (self._hashes[at] == hashes[left]) & (held >= 0)
+            there = self._numbers[at]
+            is_hit = (self._hashes[at] == hashes[left]) & (there >= 0)
             owns.append(left[is_hit])
-            left = left[(held != _FREE) & ~is_hit]
+            left = left[(there != _FREE) & ~is_hit]
             slots[left] = (slots[left] + 1) % len(self._numbers)
         while len(left):  # the last few of 1,000 keys took two thirds of the time, a slot at a time
             at = (slots[left, None] + np.arange(_STRIDE)) % len(self._numbers)
-            held = self._numbers[at]
-            is_hit = (self._hashes[at] == hashes[left, None]) & (held >= 0)
-            is_end = is_hit | (held == _FREE)
+            there = self._numbers[at]
+            is_hit = (self._hashes[at] == hashes[left, None]) & (there >= 0)
+            is_end = is_hit | (there == _FREE)
             is_end[:, -1] = True
             ends = np.arange(len(left)), is_end.argmax(axis=1)
             slots[left] = at[ends]
             owns.append(left[is_hit[ends]])
-            left = left[(held[ends] != _FREE) & ~is_hit[ends]]
+            left = left[(there[ends] != _FREE) & ~is_hit[ends]]
             slots[left] = (slots[left] + 1) % len(self._numbers)
         return np.concatenate(owns)
 

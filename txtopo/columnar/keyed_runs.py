@@ -79,10 +79,10 @@ class KeyedRuns:
         if not (runs and keys.num_rows):
             return np.zeros(keys.num_rows, dtype=bool)
         hashed = HashedKeys.of(keys)
-        held = np.zeros(hashed.keys.num_rows, dtype=bool)
+        found = np.zeros(hashed.keys.num_rows, dtype=bool)
         _, asked, is_same = self._found(runs, hashed, after, keys.column_names)
-        held[asked[is_same]] = True
-        return held if hashed.numbers is None else held[hashed.numbers]
+        found[asked[is_same]] = True
+        return found if hashed.numbers is None else found[hashed.numbers]
 
     def of_keys(self, runs: Collection[Run], keys: pa.Table, after: int) -> list[pa.Table]:
         """Return the rows of some keys, a table of the key columns, that some runs have after a time, in parts."""

@@ -216,15 +216,15 @@ class RunMetrics(Observer, Collector):
     # The observer of a run.
 
     def entered(self, stage: str) -> None:
-        """Note a step before the run begins."""
+        """Record a step before the run begins."""
         self._stage = stage
 
     def began(self, record: Record, executors_lost: Callable[[], int]) -> None:
-        """Note that the run loop begins."""
+        """Record that the run loop begins."""
         self._record, self._executors_lost = record, executors_lost
 
     def recorded(self, fact: Fact) -> None:
-        """Note a fact."""
+        """Record a fact."""
         match fact.what:
             case HistoryEvent.PROCESSING:
                 self._jobs += 1
@@ -255,7 +255,7 @@ class RunMetrics(Observer, Collector):
             self._writes[state].add(write.secs)
 
     def progressed(self, progress: Progress | PlainReport) -> None:
-        """Note the progress of the run."""
+        """Record the progress of the run."""
         self._progress, self._progressed_at = progress, self._now_secs()
 
     # What it shows.

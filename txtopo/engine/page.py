@@ -114,7 +114,7 @@ class PageFile:
 
     def invitation(self) -> str | None:
         """Ask the page for an address; None if it is there no more."""
-        request = urllib.request.Request(  # noqa: S310 - the page's own address
+        request = urllib.request.Request(  # noqa: S310 - the page's address
             f"{self.url}/api/v1/session", b"", {"Authorization": f"Bearer {self.secret}"}
         )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -28,6 +28,7 @@ from txtopo.engine.exporting import exporting
 from txtopo.engine.timeline.ends import metadata_dir_if_any, place_of
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.errors import ConfigError, TxtopoError
+from txtopo.text.secrecy import without_secrets
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.topology.user_code.modules import refuse_twins
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TURN_SECS = 0.0005
-"""How long a thread keeps Python's interpreter lock while another one waits for it. Python's own 5 ms are long for a
+"""How long a thread keeps Python's interpreter lock while another one waits for it. Python's 5 ms are long for a
 commit, which gives the lock away at each wait for the disk and in Arrow, and wants it back: beside a thread that never
 rests, as the upkeep of a log for some tenths of a second, one took 87 ms on a busy machine, and 148 with 5 ms."""
 
@@ -158,6 +159,7 @@ def _run(  # noqa: PLR0913, PLR0917 - as above
         # Read once: a deactivation between the start and ``steering`` differs from it, and is passed on there.
         active = control.is_active
         with (
+            _told({}, config.given),
             start(topology, config, spark=spark, on_stage=on_stage, active=active) as running,
             _stop_on_signals(running.stop),
             control.steering(lambda on: running.set_active(is_active=on), running.stop, is_active=active),
@@ -207,7 +209,7 @@ def run_with(  # noqa: PLR0913 - as above
 ) -> RunReport:
     """Run a transactional topology in an environment; see :func:`run`."""
     control = control or RunControl()
-    with _placed(topology.places), exporting(topology, config, environment) as exported:
+    with _told(topology.places, config.given), exporting(topology, config, environment) as exported:
         run = assembled(topology, config, exported.environment, until=until, on_progress=on_progress)
         with seldom_collected(), _short_turns(), user_output_logged(config.given), run as assembly:
             loop = assembly.run_loop
@@ -221,14 +223,15 @@ def run_with(  # noqa: PLR0913 - as above
 
 
 @contextlib.contextmanager
-def _placed(places: Mapping[str, str]) -> Iterator[None]:
-    """Let errors of components say where users have written these."""
+def _told(places: Mapping[str, str], settings: Mapping[str, object]) -> Iterator[None]:
+    """Let errors say where users have written the component, and nothing of the secrets that its code quotes."""
     try:
         yield
     except TxtopoError as error:
         place = places.get(error.component or "")
         if place is not None:
             error.story = "\n".join(filter(None, [f"written in {place}", error.story]))
+        error.hide(functools.partial(without_secrets, settings=settings))
         raise
 
 

@@ -39,11 +39,12 @@ WAITING_MAX = 20_000
 """How many attempts wait for the collector; of more, the oldest are dropped."""
 
 AT_ONCE = 256
-"""How many attempts become spans before these are sent: the SDK's own queue takes 2,048 spans, and drops more."""
+"""How many attempts become spans before these are sent: the SDK's queue takes 2,048 spans, and drops more."""
 
 _FLUSH_SECS = 1.0
-_SEND_SECS = 10.0
-_CLOSE_SECS = 10.0
+"""How often what has ended becomes spans."""
+_SEND_SECS, _CLOSE_SECS = 10.0, 10.0
+"""How long a collector is waited for, and at the end of a run once more: as long as the SDK waits by itself."""
 _OUTCOMES = {VISIBLE: "committed", GIVEN_UP: "given up", FAILED: "failed", RETURNED: "rolled back"}
 
 logger = logging.getLogger("txtopo")
@@ -97,7 +98,7 @@ class Tracing(Observer):
     # The observer of a run, called in the run loop's thread.
 
     def began(self, record: Record, executors_lost: Callable[[], int]) -> None:
-        """Note that the run loop begins."""
+        """Record that the run loop begins."""
         del executors_lost
         self._ended.record = record
 

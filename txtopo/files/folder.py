@@ -267,12 +267,13 @@ class LocalFolder:
             write_content(content, file)
             file.flush()
             reach("folder.named")
-            synced = beside(functools.partial(os.fsync, file.fileno()))
+            # The file here, which gives Python's interpreter lock away: another thread would have to wait for it first.
             named = beside(functools.partial(sync_path, place.parent))
+            told = beside(functools.partial(meanwhile, file.tell()))
             try:
-                meanwhile(file.tell())
+                os.fsync(file.fileno())
             finally:
-                synced()
+                told()
             named()
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:

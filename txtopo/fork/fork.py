@@ -301,7 +301,7 @@ def claim(subject: ForkSubject) -> None:
 
 def _begins(plan: GoTo) -> GoTo:
     """Return a plan without what changes while the topology goes on."""
-    return attrs.evolve(plan, until=0, held={})
+    return attrs.evolve(plan, until=0, last_txids={})
 
 
 def _is_free(folder: Folder) -> bool:

@@ -478,7 +478,7 @@ class TablePoint:
 
 @attrs.frozen(field_transformer=in_camel_case)
 class StateTable:
-    """A state, and how large its table is; ``note`` says what its use costs that need not be.
+    """A state, and how large its table is; ``advice`` says what its use costs that need not be.
 
     ``files`` and ``bytes`` are those of its rows; ``disk_files`` and ``disk_bytes`` are of all that it keeps, of some
     time ago. It can be shown as of ``points``, and as of each commit group from ``all_since`` on.
@@ -500,7 +500,7 @@ class StateTable:
     disk_bytes: int | None = None
     points: Sequence[TablePoint] = ()
     all_since: TablePoint | None = None
-    note: str = ""
+    advice: str = ""
     error: str | None = None
 
 

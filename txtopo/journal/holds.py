@@ -20,6 +20,7 @@ HOLD_SECS = 3600
 """How long a hold stands after it was said."""
 
 SAID_AGAIN_SECS = 60
+"""How often it is said again: a small file a minute, and long before the hold ends."""
 
 _FILE = "hold.json"
 

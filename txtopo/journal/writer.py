@@ -59,8 +59,8 @@ class JournalWriter(KeptJournal):
     Args:
         folder: the journal's folder.
         header: the header of the first file; later files get one that includes the entries so far.
-        bytes_max: maximum total size of all files; the oldest are removed first, but none that is held.
-        held_after: returns the transaction after which somebody needs the journal at the moment; None: nobody does.
+        bytes_max: maximum total size of all files; the oldest are removed first, but none that somebody needs.
+        needed_after: returns the transaction after which somebody needs the journal at the moment; None: nobody does.
         part_bytes_max: after so many bytes an entry goes to a new file.
         rides: whether entries ride in the decisions of groups, see :mod:`txtopo.journal.tail`.
 
@@ -74,7 +74,7 @@ class JournalWriter(KeptJournal):
         folder: Folder,
         header: JournalHeader,
         bytes_max: int,
-        held_after: Callable[[], int | None] = lambda: None,
+        needed_after: Callable[[], int | None] = lambda: None,
         *,
         part_bytes_max: int = PART_BYTES_MAX,
         rides: bool = False,
@@ -83,7 +83,7 @@ class JournalWriter(KeptJournal):
         self._header = attrs.evolve(header, format=JOURNAL_FORMAT)
         self._bytes_max = bytes_max
         self._part_bytes_max = part_bytes_max
-        self._held_after = held_after
+        self._needed_after = needed_after
         self._part = 0
         self._has_entries = self._is_part_over = False
         self._headers: dict[str, JournalHeader | None] = {}
@@ -225,8 +225,8 @@ class JournalWriter(KeptJournal):
         # Old files are removed only now, so that there is always one with a header. A crash in between leaves the
         # journal too large until the next part.
         files = self._own_past()
-        total, held_after = sum(file.size for file in files), self._held_after()
-        for file in files[:-1] if held_after is None else self._before(files, held_after):
+        total, needed_after = sum(file.size for file in files), self._needed_after()
+        for file in files[:-1] if needed_after is None else self._before(files, needed_after):
             if total <= self._bytes_max:
                 return
             self._folder.delete(file.path, is_durable=True)

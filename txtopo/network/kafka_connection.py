@@ -103,7 +103,7 @@ class KafkaConnection:
             raise ConfigError(f"properties: Kafka's client refuses them: {self._scrubbed(error)}") from None
 
     def admitted(self) -> None:
-        """Note that Kafka has answered: a later refusal may pass, for example while a broker restarts."""
+        """Record that Kafka has answered: a later refusal may pass, for example while a broker restarts."""
         self._is_admitted = True
 
     def check_refusal(self) -> None:

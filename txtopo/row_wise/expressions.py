@@ -16,6 +16,7 @@ import io
 import itertools
 import json
 import math
+import pickle
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -28,7 +29,7 @@ import pyarrow as pa
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.errors import ConfigError, FieldsError
-from txtopo.row_wise.direct import Direct, computed, direct_of
+from txtopo.row_wise.direct import Direct, as_column, computed, direct_of, reads_column
 from txtopo.text.extras import how_to_install
 from txtopo.text.suggestions import did_you_mean
 
@@ -107,27 +108,54 @@ _WAYS = {
 """What to write instead of what is not row-wise."""
 
 
+class _OfPolars:
+    """Expressions of polars. They travel as bytes: an executor that needs none of them does not load polars."""
+
+    def __init__(self, value: pl.Expr, overflow: pl.Expr | None) -> None:
+        self._both: Any = value, overflow
+
+    def __getstate__(self) -> Any:
+        return self._both if isinstance(self._both, bytes) else pickle.dumps(self._both)
+
+    def __setstate__(self, pickled: bytes) -> None:
+        self._both = pickled
+
+    def both(self) -> tuple[pl.Expr, pl.Expr | None]:
+        """Return the expression, and what is true where an integer would wrap."""
+        if isinstance(self._both, bytes):
+            self._both = pickle.loads(self._both)  # noqa: S301 - our own bytes
+        both: tuple[pl.Expr, pl.Expr | None] = self._both
+        return both
+
+
 @attrs.frozen
 class Expression:
     """An expression over the fields of a stream, checked.
 
     Args:
         name: the name of its result.
-        value: the expression.
         fields: the fields that it reads.
-        overflow: true for a row in which an integer would wrap; None if none can.
         kind: the type of its result.
         text: how it was written.
-        direct: the same as it is computed without a plan; None if it has more in it than operators.
+        direct: the same as Arrow computes it; None if only polars does.
     """
 
     name: str
-    value: pl.Expr
     fields: tuple[str, ...]
-    overflow: pl.Expr | None
     kind: pa.DataType
     text: str
+    of_polars: _OfPolars
     direct: Direct | None = None
+
+    @property
+    def value(self) -> pl.Expr:
+        """The expression of polars."""
+        return self.of_polars.both()[0]
+
+    @property
+    def overflow(self) -> pl.Expr | None:
+        """What is true for a row in which an integer would wrap; None if none can."""
+        return self.of_polars.both()[1]
 
 
 def expression(given: Any, fields: Fields, name: str | None = None) -> Expression:
@@ -152,12 +180,11 @@ def expression(given: Any, fields: Fields, name: str | None = None) -> Expressio
     read = reading.read(tree)
     checked = reading.expression(read)
     name = name or _name_of(value, text)
-    kind = _kind(name, text, reading.type_of(checked))
+    kind = _kind(text, reading.type_of(checked))
     overflow = polars.any_horizontal(*reading.overflows).fill_null(value=False) if reading.overflows else None
-    made = Expression(name, checked, tuple(reading.fields), overflow, kind, text)
+    made = Expression(name, tuple(reading.fields), kind, text, _OfPolars(checked, overflow))
     _try_in_pieces(polars, made, fields)
-    direct = direct_of(read, lambda each: polars.select(reading.expression(each)).item())
-    return attrs.evolve(made, direct=direct) if _is_the_same(polars, made, direct, fields) else made
+    return attrs.evolve(made, direct=_direct(polars, reading, read, made))
 
 
 def _polars() -> Any:
@@ -172,7 +199,7 @@ def _parsed(polars: Any, given: Any) -> tuple[pl.Expr, str]:
     if isinstance(given, str):
         if _NOW.search(_TEXTS.sub("", given)):
             raise FieldsError(
-                f"{given!r} has the time at which it is written, not that of a row; compare the row's own times, or "
+                f"{given!r} has the time at which it is written, not that of a row; compare the row's times, or "
                 "keep rows for a time: windows, within=, ttl="
             )
         try:
@@ -199,7 +226,7 @@ class _Reading:
 
     def __init__(self, polars: Any, fields: Fields, text: str) -> None:
         self._polars = polars
-        self._known = fields
+        self.known = fields
         self._text = text
         self._empty = polars.from_arrow(fields.arrow_schema().empty_table()).lazy()
         self.fields: dict[str, None] = {}
@@ -259,8 +286,8 @@ class _Reading:
         return parts
 
     def _check_known(self, field: str) -> None:
-        if field not in self._known:
-            near = did_you_mean(field, self._known) or f"; the fields are {', '.join(self._known)}"
+        if field not in self.known:
+            near = did_you_mean(field, self.known) or f"; the fields are {', '.join(self.known)}"
             if f'"{field}"' in self._text.replace(f'col("{field}")', ""):
                 near += f"; a text has single quotes in SQL: '{field}'"
             raise FieldsError(f"there is no field {field!r}{near}")
@@ -281,6 +308,8 @@ class _Reading:
             self._check_quotient(sides)
         if operator in _EXACT:
             self._watch(tree, left, operator, right)
+        if operator in {"TrueDivide", "FloorDivide", "Modulus"}:
+            tree["BinaryExpr"]["right"] = self._by(tree, left, right)
         return tree
 
     def _check_compared(self, one: Any, other: Any) -> None:
@@ -311,13 +340,21 @@ class _Reading:
                 f"{self._text} is now a text, now {_said(others.pop())}; cast one to the type of the other"
             )
 
+    def _by(self, tree: Any, left: Any, right: Any) -> Any:
+        """Return a divisor or exponent as a column, also where a choice makes one value of it for all rows of a batch.
+
+        By a value polars multiplies with its reciprocal, so that 49.0 // 49 is 0; and some powers are others.
+        """
+        kind = self.type_of(self.expression(tree))
+        return as_column(right, left, str(kind)) if _is_float(kind) and reads_column(left) else right
+
     def _check_quotient(self, sides: Sequence[Any]) -> None:
         if any(isinstance(each, self._polars.Decimal) for each in sides) and not any(map(_is_float, sides)):
             raise FieldsError(
                 f"{self._text}: a quotient of decimals would be rounded to their digits; cast one to pl.Float64"
             )
 
-    def _read_function(self, inner: Mapping[str, Any]) -> Any:
+    def _read_function(self, inner: Mapping[str, Any]) -> Any:  # noqa: C901 - a rule for each of some functions
         name = _path(inner["function"])
         if name not in _FUNCTIONS:
             raise self._not_row_wise(name)
@@ -336,6 +373,8 @@ class _Reading:
             raise FieldsError(f"{self._text}: polars leaves NaN out here, though it is the largest number; use when(…)")
         if name == "Sql.Binary.Div":
             self._check_quotient(kinds)
+        if name == "Sql.Binary.Div" or (name == "Pow.Generic" and reads_column(inputs[1])):
+            inputs[1] = self._by(tree, *inputs)
         if name in {"Abs", "Negate"}:
             self._watch(tree, inputs[0], name, None)
         elif name in _EXACT_IN_SQL:
@@ -395,7 +434,7 @@ def _function(operator: str, left: Any, right: Any) -> Any:
 
 
 def _replaced(tree: Any, inputs: Sequence[Any]) -> Any:
-    """Return a replacement in which a null leaves the text as it is: polars refuses one in a batch of one row."""
+    """Return a replacement in which a null leaves the text as it is: polars refuses a batch of such."""
     text, pattern, value = inputs
     if "Literal" in value:
         return tree
@@ -430,11 +469,10 @@ def _path(function: Any) -> str:
     return str(group)
 
 
-def _kind(name: str, text: str, kind: Any) -> pa.DataType:
+def _kind(text: str, kind: Any) -> pa.DataType:
     import polars  # noqa: PLC0415, ICN001 - it is loaded
 
-    empty = polars.DataFrame(schema={name: kind}).to_arrow(compat_level=polars.CompatLevel.oldest())
-    made = _plain_type(empty.schema.field(0).type)
+    made = _arrow_type(kind)
     try:
         ddl_name(made)
     except FieldsError as error:
@@ -445,6 +483,12 @@ def _kind(name: str, text: str, kind: Any) -> pa.DataType:
             way = f"cast it: .cast({own})"
         raise FieldsError(f"{text} has polars' type {kind}, which Spark has not; {way}") from error
     return made
+
+
+def _arrow_type(kind: Any) -> pa.DataType:
+    import polars  # noqa: PLC0415, ICN001 - it is loaded
+
+    return _plain_type(polars.Series(dtype=kind).to_arrow(compat_level=polars.CompatLevel.oldest()).type)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
@@ -473,22 +517,27 @@ def _try_in_pieces(polars: Any, made: Expression, fields: Fields) -> None:
         raise FieldsError(f"{made.text} gives a row another value among others than alone; it is not row-wise")
 
 
-def _is_the_same(polars: Any, made: Expression, direct: Direct | None, fields: Fields) -> bool:
-    """Return whether an expression makes the same of a sample with a plan and without one, its type included."""
-    if direct is None or not made.fields:
-        return False
-    rows = polars.from_arrow(_sample(fields.subset(made.fields).arrow_schema()))
+def _direct(polars: Any, reading: _Reading, tree: Any, made: Expression) -> Direct | None:
+    """Return a tree as Arrow computes it, if that is the same of a sample, its type included."""
+
+    def kind_of(part: Any) -> pa.DataType:
+        return _arrow_type(reading.type_of(reading.expression(part)))
+
+    if not made.fields:
+        return None
+    sample = _sample(reading.known.subset(made.fields).arrow_schema())
     try:
-        own, planned = (
-            computed(direct, {name: rows[name] for name in rows.columns}),
-            rows.select(made.value.alias("value")),
-        )
-    except Exception:  # noqa: BLE001 - what has no operator by itself, such as a duration with a decimal
-        return False
-    return bool(own.dtype == planned["value"].dtype and own.rename("value").equals(planned["value"], null_equal=True))
+        direct = direct_of(tree, lambda part: polars.select(reading.expression(part)).item(), kind_of)
+        own = None if direct is None else computed(direct, {name: sample[name] for name in made.fields})
+        planned = polars.from_arrow(sample).select(made.value)
+    except Exception:  # noqa: BLE001 - what polars or Arrow does not compute
+        return None
+    is_same = own is not None and own.type == made.kind and planned.to_series().equals(polars.from_arrow(own))
+    return direct if is_same else None
 
 
 _SAMPLE_ROWS = 13
+"""How many rows an expression is tried on: each list of samples comes in full, most of them more than once."""
 
 _VALUES: tuple[tuple[Any, list[Any]], ...] = (
     (pa.types.is_boolean, [True, None, False]),
@@ -502,9 +551,9 @@ _VALUES: tuple[tuple[Any, list[Any]], ...] = (
 )
 
 
-def _sample(schema: pa.Schema) -> pa.Table:
+def _sample(schema: pa.Schema) -> pa.RecordBatch:
     """Return some rows, with nulls and values that are special."""
-    return pa.table([pa.array(_values(field.type), field.type) for field in schema], schema=schema)
+    return pa.record_batch([pa.array(_values(field.type), field.type) for field in schema], schema=schema)
 
 
 def _values(kind: pa.DataType) -> list[Any]:

@@ -175,7 +175,7 @@ def pyspark_jars() -> Path:
     return Path(specification.origin).parent / "jars"
 
 
-_holders: list[socket.socket] = []
+_reserved: list[socket.socket] = []
 """One for each port that was given, until this process ends."""
 
 
@@ -184,9 +184,9 @@ def free_port() -> int:
     # A server takes a second to listen, and may be killed and started again. Meanwhile the kernel gives the port to no
     # connection, not even to one that asks for this very port, since a socket is bound to it. A server can bind it,
     # too: the socket does not listen, and Java's servers let others use their address, as this one does.
-    holder = socket.socket()
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("127.0.0.1", 0))
-    _holders.append(holder)
-    port: int = holder.getsockname()[1]
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", 0))
+    _reserved.append(bound)
+    port: int = bound.getsockname()[1]
     return port

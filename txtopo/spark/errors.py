@@ -62,13 +62,13 @@ class PythonError:
     """A Python exception in a task, parsed from Spark's message."""
 
     raised: str
-    """The exception's own line: its qualified name and its message."""
+    """The exception's line: its qualified name and its message."""
     frames: tuple[Frame, ...]
     """The frames of the traceback, the innermost last."""
 
     @property
     def is_of_spark(self) -> bool:
-        """Whether Spark's own Python code raised it."""
+        """Whether Spark's Python code raised it."""
         return not self.frames or any(part in self.frames[-1].file for part in _SPARK)
 
     def __str__(self) -> str:
@@ -130,7 +130,7 @@ def python_error(text: str) -> PythonError | None:
 def _of_java(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if not line.startswith(("\tat ", "\t..."))]
     lines = [line for line in lines if line]
-    if len(lines) > 1 and _CALL.match(lines[0]):  # Py4J's own line; the exception's is the next one
+    if len(lines) > 1 and _CALL.match(lines[0]):  # Py4J's line; the exception's is the next one
         del lines[0]
     causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
     line = causes[-1] if causes else next(iter(lines), "Spark gives no reason")

@@ -19,6 +19,7 @@ from typing import Any
 import attrs
 
 from committers import EventClock
+from spouts.bad_records import WithBadRecords
 from txtopo import Fields, OutputFieldsDeclarer, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.api.components.groupings import Grouping, GroupingKind
 from txtopo.api.data.tuples import DEFAULT_STREAM
@@ -202,7 +203,7 @@ class Graph:
     def placed_spout(self, step: Step) -> Any:
         """Return a step's spout, with its table of bad records where it is to be."""
         spout = step.component
-        if not self.moved or getattr(spout, "dead_letter", None) is None:
+        if not self.moved or not isinstance(spout, WithBadRecords) or spout.dead_letter is None:
             return spout
         spout = copy.copy(spout)
         spout.dead_letter = self.internal(f"{step.name}-bad")

@@ -34,6 +34,7 @@ from committers.event_time.windows import END, START, window_name, window_of
 from committers.groups import GroupsBolt
 from state import DeltaRows, DeltaState, read_table
 from txtopo import BasicBolt, Fields
+from txtopo.api.abilities import KeepsByKey
 from txtopo.api.arguments import check_options, check_positive
 from txtopo.api.components.bolt import Bolt, ICommitter
 from txtopo.api.components.groupings import Grouping, GroupingKind
@@ -53,7 +54,6 @@ from txtopo.streams.shown import Preview, preview_of
 from txtopo.streams.words import Words, step
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.description import fields_text
-from txtopo.topology.plans.plan import said_by
 from txtopo.topology.user_code.place import Place
 
 
@@ -341,7 +341,8 @@ class Stream(RowWords["Stream"], Outputs):
             states: the states that it asks for, by name; the timers of a :class:`~committers.TimerCommitter` are kept
                 without. A committer of event time is told the watermark by the stream's clock, whose id it names.
         """
-        key, given = list(said_by(bolt, "grouped_by", ())), self._keys(by) if by else ()
+        said = bolt.grouped_by if isinstance(bolt, KeepsByKey) else None
+        key, given = [*said] if isinstance(said, Fields) else [], self._keys(by) if by else ()
         # A key that is no field is made by a class of the user's, who knows what it is made of.
         if key and {*key} <= {*self.fields} and not (given and {*given} <= {*key}):
             raise TopologyError(

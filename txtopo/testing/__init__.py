@@ -1,4 +1,4 @@
-"""Tools to test topologies, spouts, states and stores; txtopo's own tests use them too.
+"""Tools to test topologies, spouts, states and stores; txtopo's tests use them too.
 
 ``run_inline`` runs a transactional topology in this process, without Spark. An ``InlineCluster`` runs plain ones, on
 simulated time that the test advances; ``FeederSpout`` feeds them. ``complete_topology`` returns all tuples of one.

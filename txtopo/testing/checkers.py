@@ -130,7 +130,7 @@ class BlameChecker:
         self.waiting.clear()
 
     def lost(self, txid: int, *, is_alone: bool, has_others: bool) -> None:
-        """Note the loss of an attempt; ``has_others`` says whether another transaction is ready."""
+        """Record the loss of an attempt; ``has_others`` says whether another transaction is ready."""
         counts = is_alone and txid in self.lost_before
         if is_alone and has_others:
             self.waiting[txid] = counts and self.is_well
@@ -273,7 +273,7 @@ class CoreChecker:
                 self._lose([attempt], core)
 
     def _expire(self, core: Coordinator) -> None:
-        """Note the losses of the jobs in which an attempt has made no progress within its timeout."""
+        """Record the losses of the jobs in which an attempt has made no progress within its timeout."""
         expired = set()
         for attempt in self.live.values():
             job_id = self.job_of[attempt]

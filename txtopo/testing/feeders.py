@@ -78,11 +78,11 @@ class AckFailMapTracker(Shared):
         self.failed: Counter[Any] = Counter()
 
     def ack(self, message_id: Any) -> None:
-        """Note a root that was acked."""
+        """Record a root that was acked."""
         self.acked[message_id] += 1
 
     def fail(self, message_id: Any) -> None:
-        """Note a root that failed."""
+        """Record a root that failed."""
         self.failed[message_id] += 1
 
     def is_acked(self, message_id: Any) -> bool:

@@ -358,7 +358,7 @@ class MemoryLogReader(KafkaLog):
         return next((message.place for message in log.messages if message.at_ms >= timestamp_ms), log.end)
 
     def _asking(self, question: str) -> threading.RLock:
-        """Note a question, and return the lock for its answer."""
+        """Record a question, and return the lock for its answer."""
         self._log.questions.append(question)
         self._log.ask(question)
         return self._log.lock

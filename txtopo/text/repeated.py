@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Hashable
 
 _KINDS_MAX = 1_000
+"""How many kinds are remembered; the oldest goes first, for a text may be another each time."""
 
 
 class Repeated:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -26,10 +27,13 @@ SECS_MAX = 1_800.0
 KEPT_MAX = 20
 """How many checks are remembered; the oldest go first."""
 
+_SHOWN_SECS = 0.25
+"""How often what a check has printed is made anew: that takes longer the more it is."""
+
 _CANCELLED = "it was cancelled"
 
-_FAULT = "✘"
-"""Begins the lines in which ``audit`` and ``replay`` name a fault."""
+_STATES = {0: "same", 1: "differs"}
+"""What the exit statuses of ``audit`` and ``replay`` say; others are errors."""
 
 
 class CheckRuns(RuleError):
@@ -134,27 +138,50 @@ class Checks:
         too_long = threading.Timer(self._secs_max, self._end_late, [check, process])
         too_long.daemon = True
         too_long.start()
-        output = b""
+        printed, shown_at = _Printed(), -math.inf
         for line in process.stdout:
             if line.startswith(PROGRESS.encode()):
                 check.progress = without_secrets(line.decode(errors="replace").removeprefix(PROGRESS).strip())
-            elif len(output) < OUTPUT_BYTES_MAX:
-                output += line
-                check.output = without_secrets(output.decode(errors="replace"))
+                continue
+            printed.add(line)
+            if time.monotonic() - shown_at > _SHOWN_SECS:
+                check.output, shown_at = printed.text, time.monotonic()
+        check.output = printed.text
         status = process.wait()
         too_long.cancel()
         check.ended_at, check.progress = time.time(), ""
         if status < 0 and not check.reason:
             check.reason = f"its process was killed: {signal.Signals(-status).name}"
-        has_fault = any(line.startswith(_FAULT) for line in check.output.splitlines())
-        ended = "cancelled" if check.reason == _CANCELLED else "differs" if has_fault else "failed"
-        if status == 0:
+        if status in _STATES:
             check.reason = ""  # it was done before it could be killed
-        check.state = "same" if status == 0 else ended
+        check.state = _STATES.get(status, "cancelled" if check.reason == _CANCELLED else "failed")
 
     def _end_late(self, check: Check, process: subprocess.Popen[bytes]) -> None:
         check.reason = f"it was ended after {duration(self._secs_max)}"
         _kill(process)
+
+
+class _Printed:
+    """What a check prints: the first and the last of it, where what was found stands."""
+
+    def __init__(self) -> None:
+        self._first = self._last = b""
+        self._is_cut = False
+
+    def add(self, line: bytes) -> None:
+        """Keep a line, unless it is between."""
+        if not self._last and len(self._first) + len(line) <= OUTPUT_BYTES_MAX // 2:
+            self._first += line
+            return
+        self._last += line
+        if len(self._last) > OUTPUT_BYTES_MAX // 2:  # whole lines, of which it is known where secrets begin
+            self._is_cut, self._last = True, self._last[-OUTPUT_BYTES_MAX // 2 :].partition(b"\n")[2]
+
+    @property
+    def text(self) -> str:
+        """What is kept, without secrets."""
+        first, last = (each.decode(errors="replace") for each in (self._first, self._last))
+        return without_secrets(f"{first}…\n{last}" if self._is_cut else first + last)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -46,14 +46,14 @@ def new_secret() -> bytes:
     return secrets.token_bytes(32)
 
 
-def connect(address: tuple[str, int], secret: bytes) -> socket.socket:
+def connect(address: tuple[str, int], secret: bytes, timeout_secs: float = TIMEOUT_SECS) -> socket.socket:
     """Connect to a listener and do the connector's part.
 
     Raises:
         HandshakeError: the listener does not know the secret.
         OSError: nobody listens there, or the other side took too long.
     """
-    connection = socket.create_connection(address, TIMEOUT_SECS)
+    connection = socket.create_connection(address, timeout_secs)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         theirs = read_exactly(connection, NONCE_BYTES)

@@ -101,7 +101,7 @@ class Peer:
 
 @attrs.frozen
 class Welcome:
-    """The answer to a hello: the worker's own incarnation, all other workers, and whether it starts active."""
+    """The answer to a hello: the worker's incarnation, all other workers, and whether it starts active."""
 
     incarnation: int
     peers: tuple[Peer, ...]

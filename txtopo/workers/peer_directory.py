@@ -28,7 +28,7 @@ class PeerDirectory:
 
     def __init__(self) -> None:
         self.incarnation = -1
-        """This worker's own incarnation; -1 until it is welcomed."""
+        """This worker's incarnation; -1 until it is welcomed."""
         self.sent: Counter[int] = Counter()
         """By incarnation, how many frames were sent to it."""
         self.received: Counter[int] = Counter()
@@ -69,7 +69,7 @@ class PeerDirectory:
         self._peers[successor.worker] = successor
 
     def lose(self, incarnation: int) -> bool:
-        """Note that a channel from or to an incarnation has ended; return whether the driver must be told.
+        """Record that a channel from or to an incarnation has ended; return whether the driver must be told.
 
         It is, unless it has announced the death of that incarnation, which is the usual cause.
         """

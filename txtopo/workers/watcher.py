@@ -85,7 +85,7 @@ class Watcher:
         return proc.cpu_ticks(os.getpid()) is not None
 
     def beat(self) -> None:
-        """Note that Python's threads run."""
+        """Record that Python's threads run."""
         self._words[_BEATS] += 1
 
     def close(self) -> None:

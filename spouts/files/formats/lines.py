@@ -28,6 +28,7 @@ CHUNK_BYTES = 1024 * 1024
 """The number of bytes to read at a time."""
 
 _PROBE_BYTES = 8 * 1024
+"""How much is read to tell the encoding, and to find the end of a line: most lines are shorter."""
 
 _OTHER_MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",

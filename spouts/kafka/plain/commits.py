@@ -124,7 +124,7 @@ class Commits:
         return offsets
 
     def _committed(self, progress: PartitionProgress, offset: int) -> None:
-        """Note a commit; nothing below it is emitted or read again."""
+        """Record a commit; nothing below it is emitted or read again."""
         progress.committed(offset)
         if progress.position < offset:  # it had gone back for a retry
             self._reader.seek(progress, offset)

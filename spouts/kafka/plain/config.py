@@ -287,7 +287,7 @@ class KafkaSpoutConfig:
 
     @property
     def offset_reset(self) -> str | None:
-        """Where reading goes on if an offset does not exist; None: the client's own default.
+        """Where reading goes on if an offset does not exist; None: the client's default.
 
         AT_LEAST_ONCE goes on at the earliest offset unless the properties say otherwise.
         """

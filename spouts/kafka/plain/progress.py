@@ -189,7 +189,7 @@ class PartitionProgress:
         return gone
 
     def passed(self, position: int) -> list[int]:
-        """Note that everything below a position was polled; return the failed offsets in between, which are gone."""
+        """Record that everything below a position was polled; return the failed offsets in between, which are gone."""
         if position <= self.position:
             return []
         gone = []
@@ -231,7 +231,7 @@ class PartitionProgress:
         self._to_emit.appendleft(record)
 
     def emitted(self, message_id: MessageId, record: KafkaRecord | None = None) -> None:
-        """Note that a message is in flight until :meth:`done` or :meth:`retry`; a record is kept that long."""
+        """Record that a message is in flight until :meth:`done` or :meth:`retry`; a record is kept that long."""
         offset = message_id.offset
         if self.latest_emitted is None or offset > self.latest_emitted:
             self.latest_emitted = offset
@@ -250,7 +250,7 @@ class PartitionProgress:
         return self._in_flight[offset]
 
     def done(self, offset: int) -> None:
-        """Note that a record was acked or given up, or is gone from the log."""
+        """Record that a record was acked or given up, or is gone from the log."""
         assert offset >= self.committed_offset, f"{self.partition}: {offset} is below {self.committed_offset}"
         self._in_flight.pop(offset, None)
         self._retries.pop(offset, None)
@@ -306,7 +306,7 @@ class PartitionProgress:
         return ranges
 
     def committed(self, offset: int) -> None:
-        """Note that an offset is committed, and forget what is below it. A late answer does not move it back."""
+        """Record that an offset is committed, and forget what is below it. A late answer does not move it back."""
         self.committed_offset = max(offset, self.committed_offset)
         if not self._awaits_acks:
             return

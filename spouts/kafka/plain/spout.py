@@ -142,7 +142,7 @@ class KafkaSpout(Spout):
         self._emit_one(now)
 
     def ack(self, message_id: MessageId) -> None:
-        """Note that a record was processed, unless its partition was revoked meanwhile."""
+        """Record that a record was processed, unless its partition was revoked meanwhile."""
         if not self._is_at_least_once:
             return
         reader = self._reader

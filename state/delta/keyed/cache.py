@@ -1,7 +1,7 @@
 """The driver's cache of a keyed table: values by key, and all rows in a mirror of segments.
 
 The cache is valid for exactly one version of the table. A table of up to ``keys_max`` keys is loaded as Python values
-and then updated by the state's own writes, so that a lookup, even of a new key, is a dict lookup. In a larger table,
+and then updated by the state's writes, so that a lookup, even of a new key, is a dict lookup. In a larger table,
 keys are looked up among the rows; those that are looked up alone are cached, also that a key is missing.
 """
 
@@ -40,7 +40,7 @@ class TableCache:
         self._rows = rows
         self._data = data
         self._schema = rows.schema()
-        self._plain_keys = PlainKeys(rows.key)
+        self._simple_keys = SimpleKeys(rows.key)
         self._keys_max = keys_max
         self._mirror = Mirror(lambda size: Segments(self._schema, list(rows.key), size), self._read, bytes_max)
         self.forget_values()
@@ -159,7 +159,7 @@ class TableCache:
         if key in self._values:
             value = self._values[key] = self._values.pop(key)  # to the young end: 0.1 µs of an update's 3
             return value
-        if self._plain_keys.takes(key):
+        if self._simple_keys.takes(key):
             row = self._mirror.of(source).find_one(key)
             value = None if row is None else self._rows.read_row(row)
         else:
@@ -181,7 +181,7 @@ class TableCache:
                 del self._values[key]
 
 
-class PlainKeys:
+class SimpleKeys:
     """Keys of strings and integers that fit their fields: they are kept and hashed unchanged.
 
     A single one is looked up in 13 µs, where one of any other form takes 600.
@@ -191,10 +191,10 @@ class PlainKeys:
         self._bits = [_bits(kind) for kind in fields.types]
 
     def takes(self, key: Key) -> bool:
-        """Whether a key is plain."""
+        """Whether a key is one."""
         if len(self._bits) == 1:
-            return _is_plain(key, self._bits[0])
-        return type(key) is tuple and len(key) == len(self._bits) and all(map(_is_plain, key, self._bits))
+            return _is_simple(key, self._bits[0])
+        return type(key) is tuple and len(key) == len(self._bits) and all(map(_is_simple, key, self._bits))
 
 
 def _bits(kind: pa.DataType | None) -> int | None:
@@ -204,7 +204,7 @@ def _bits(kind: pa.DataType | None) -> int | None:
     return 0 if pa.types.is_string(kind) else int(kind.bit_width)
 
 
-def _is_plain(part: Any, bits: int | None) -> bool:
+def _is_simple(part: Any, bits: int | None) -> bool:
     if bits is None:
         return False
     if bits == 0:

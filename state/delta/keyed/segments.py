@@ -89,13 +89,13 @@ class _Segment:
 
 
 @attrs.frozen(eq=False)
-class Marking:
+class Replacement:
     """What a write makes of segments.
 
     Args:
         rows: the rows of new files: those that stay of the segments whose files go, then the write's own.
         stay: which rows stay of each segment whose file goes, by path.
-        hashes: the hash of the key of each of the write's own rows.
+        hashes: the hash of the key of each of the write's rows.
         slots: the slot of the key of each in the index, -1 if it is new; there is room for the new ones.
         gone: the slots of the keys that are removed.
         dead: the positions of all dead rows of each segment that has more of them now, or whose file goes, by path.
@@ -317,7 +317,7 @@ class Segments:
                 found.append(rows_at(segment.rows, at[segment.are_live[at]]))
         return pa.concat_tables(found)
 
-    def marked(self, new: pa.Table, *, with_vectors: bool) -> Marking:
+    def replaced(self, new: pa.Table, *, with_vectors: bool) -> Replacement:
         """Return what a write of some rows makes of the segments.
 
         ``new`` has each key once; a row without a txid removes its key. Unless the files of the segments that it
@@ -339,7 +339,7 @@ class Segments:
         if stay:
             rest = [self._by_path[path].rows.filter(pa.array(own)) for path, own in stay.items()]
             rows = pa.concat_tables([*rest, rows])
-        return Marking(rows, stay, found.hashes[is_put], slots[is_put], slots[(numbers >= 0) & ~is_put], dead)
+        return Replacement(rows, stay, found.hashes[is_put], slots[is_put], slots[(numbers >= 0) & ~is_put], dead)
 
     def _stay(self, dead: dict[str, BitMap64], added: int) -> dict[str, Mask]:
         """Return which rows stay of each segment whose file goes; new rows may let one more go."""
@@ -349,26 +349,27 @@ class Segments:
             dead.setdefault(smallest, segments[smallest].dead)
         return {path: attrs.evolve(segments[path], dead=own).are_live for path, own in dead.items()}
 
-    def mark(self, marking: Marking, files: Sequence[DataFile], marked: Iterable[DataFile]) -> None:
-        """Hold what a write has made of segments: its rows are in ``files``, and the ``marked`` ones have dead rows."""
+    def replace(self, replacement: Replacement, files: Sequence[DataFile], still_there: Iterable[DataFile]) -> None:
+        """Hold what a write has made of segments: its rows in ``files``, and those ``still_there``, with dead rows."""
         self._found = None
-        still_there = {file.path: file for file in marked}
-        first, slots, at = self._numbers_for(marking.rows.num_rows), self._array(marking.rows.num_rows, np.int32), 0
-        for path, dead in marking.dead.items():
+        by_path = {file.path: file for file in still_there}
+        count, at = replacement.rows.num_rows, 0
+        first, slots = self._numbers_for(count), self._array(count, np.int32)
+        for path, dead in replacement.dead.items():
             segment = self._by_path.pop(path)
-            if path in still_there:
-                self._by_path[path] = attrs.evolve(segment, file=still_there[path], dead=dead)
-            if path in marking.stay and self._index is not None:
-                stay = segment.slots[marking.stay[path]]
+            if path in by_path:
+                self._by_path[path] = attrs.evolve(segment, file=by_path[path], dead=dead)
+            if path in replacement.stay and self._index is not None:
+                stay = segment.slots[replacement.stay[path]]
                 slots[at : at + len(stay)] = stay
                 at += len(stay)
         if self._index is not None:
-            slots[at:] = marking.slots
-            new = at + np.flatnonzero(marking.slots < 0)
-            slots[new] = self._index.add(marking.hashes[new - at], first + new)
+            slots[at:] = replacement.slots
+            new = at + np.flatnonzero(replacement.slots < 0)
+            slots[new] = self._index.add(replacement.hashes[new - at], first + new)
             self._index.renumber(slots, np.arange(first, first + len(slots)))
-            self._index.remove(marking.gone)
-        self._place(marking.rows, files, first, slots)
+            self._index.remove(replacement.gone)
+        self._place(replacement.rows, files, first, slots)
         if self._next > NUMBERS // 2:
             self._begin_numbers_again()
 

@@ -342,18 +342,20 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
 
     def _made(self, txid: int, writes: RowWrites) -> Any:
         """Write rows, and what becomes of the files that they touch: which rows are dead, or the others once more."""
-        keys, data, held = list(self._rows.key), self._data, self._writer.files
+        keys, data, files = list(self._rows.key), self._data, self._writer.files
         gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(keys)
-        marking = self._cache.segments(self._writer).marked(writes.rows, with_vectors=self.declared.deletion_vectors)
-        removed = [held[path] for path in marking.dead]
-        turned = [file for file in removed if file.path not in marking.stay]
+        replacement = self._cache.segments(self._writer).replaced(
+            writes.rows, with_vectors=self.declared.deletion_vectors
+        )
+        removed = [files[path] for path in replacement.dead]
+        turned = [file for file in removed if file.path not in replacement.stay]
         vectors_put: Callable[[], list[DataFile]] = (
-            beside(lambda: data.with_dead(turned, marking.dead)) if turned else list
+            beside(lambda: data.with_dead(turned, replacement.dead)) if turned else list
         )
 
         def announce(added: list[DataFile]) -> None:
             still_there = vectors_put()
-            self._hold = lambda segments: segments.mark(marking, added, still_there)
+            self._hold = lambda segments: segments.replace(replacement, added, still_there)
             made = attrs.evolve(
                 self._on_head(txid),
                 added=[*added, *still_there],
@@ -364,7 +366,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
             )
             self._announce(txid, made.note())
 
-        data.put_all(f"keys-{txid}", marking.rows, announce)
+        data.put_all(f"keys-{txid}", replacement.rows, announce)
         return self._prepared
 
     def _on_head(self, first_txid: int) -> FileWrites:
@@ -445,14 +447,14 @@ class ComparesKeys(Compares):
             if repr(now[key]) != repr(value):
                 return f"key {key!r} was {_shown(value)}, but is {_shown(now[key])} now"
         others = [key for key in now if key not in then]
-        for key, held in zip(others, change.table.multi_get(others), strict=True):
-            is_later = change.may_be_removed if held is None else getattr(held, "txid", 0) > txid
+        for key, found in zip(others, change.table.multi_get(others), strict=True):
+            is_later = change.may_be_removed if found is None else getattr(found, "txid", 0) > txid
             if not is_later:
                 return f"key {key!r} is {_shown(now[key])} now, but was not put then"
         removed = [key for key, value in by_key(change.writes).items() if value is None]
-        for key, held in zip(removed, change.table.multi_get(removed), strict=True):
-            if held is not None and getattr(held, "txid", 0) <= txid:
-                return f"key {key!r} is removed now, but was {_shown(held)} then"
+        for key, found in zip(removed, change.table.multi_get(removed), strict=True):
+            if found is not None and getattr(found, "txid", 0) <= txid:
+                return f"key {key!r} is removed now, but was {_shown(found)} then"
         return None
 
 

@@ -112,12 +112,12 @@ class FileWrites(PreparedWrites):
             until=note.get("until"),
         )
 
-    def change(self, data: DataFolder, rows: RowFormat, held: Mapping[str, DataFile]) -> Change:
-        """Return what it changes in a table that holds the rows that it was computed from, in the files ``held``."""
-        if all(file.is_in(held) for file in self.removed):
+    def change(self, data: DataFolder, rows: RowFormat, files: Mapping[str, DataFile]) -> Change:
+        """Return what it changes in a table that holds the rows that it was computed from, in some files."""
+        if all(file.is_in(files) for file in self.removed):
             return Change(self.added, self.removed, taken=self.until)
-        dead = self._replaced(data, rows, held.values())
-        removed = [held[path] for path in dead]
+        dead = self._replaced(data, rows, files.values())
+        removed = [files[path] for path in dead]
         if any(file.vector is not None for file in self.added):
             rest = data.with_dead(removed, dead)
         else:

@@ -42,9 +42,9 @@ _PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
 
 def lacking(table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str]) -> list[pa.Field]:
     """Return the columns of ``schema`` that the table lacks, if it can get them and then has exactly its columns."""
-    held = pa.schema(table.schema())
-    added = [field for field in schema if field.name not in held.names]
-    known = pa.schema([field for field in schema if field.name in held.names])
+    found = pa.schema(table.schema())
+    added = [field for field in schema if field.name not in found.names]
+    known = pa.schema([field for field in schema if field.name in found.names])
     can_grow = (
         all(field.nullable for field in added)
         and table.schema() == Schema.from_arrow(known)
@@ -74,10 +74,10 @@ def columns_misfit(
         removed = [name for name in found.names if name not in schema.names]
         hint = f"; no column can be removed, so keep {', '.join(removed)}" if removed else ""
         return f"its columns are {_columns_text(found)}, not {_columns_text(schema)}{hint}"
-    held = list(table.metadata().partition_columns)
-    if held == list(partition_by):
+    found = list(table.metadata().partition_columns)
+    if found == list(partition_by):
         return None
-    return f"it is partitioned by ({', '.join(held)}), not by ({', '.join(partition_by)})"
+    return f"it is partitioned by ({', '.join(found)}), not by ({', '.join(partition_by)})"
 
 
 def growth_of(table: DeltaTable, schema: pa.Schema) -> list[Mapping[str, Any]]:

@@ -69,12 +69,12 @@ def _in_checkpoint(location: Location, path: str) -> Iterator[tuple[str, Vector]
     if path.endswith(".json"):
         actions = _actions(content)
         parts = [action["sidecar"]["path"] for action in actions if "sidecar" in action]
-        held = [action["add"] for action in actions if "add" in action]
+        files = [action["add"] for action in actions if "add" in action]
     else:
         rows = pq.ParquetFile(pa.BufferReader(content)).read(columns=["add.path", "add.deletionVector", "sidecar.path"])
         parts = _valid(rows, "sidecar", "path")["path"].to_pylist()
-        held = _valid(rows, "add", "deletionVector").to_pylist()
-    for added in held:
+        files = _valid(rows, "add", "deletionVector").to_pylist()
+    for added in files:
         yield from _with_vector(added).items()
     for part in parts:
         yield from _in_checkpoint(location, f"{_SIDECARS}/{part}")

@@ -89,7 +89,7 @@ class Fence:
                 f"{marker}; this one has epoch {self.epoch} and writes nothing more",
             )
 
-    def notes(self, txid: int | None, restored: int | None = None, turn: int | None = None) -> dict[str, str]:
+    def commit_info(self, txid: int | None, restored: int | None = None, turn: int | None = None) -> dict[str, str]:
         """Return what a version says of itself; see :class:`~state.delta.log.entries.LogEntry`."""
         numbers = {EPOCH_KEY: self.epoch, TXID_KEY: txid, RESTORED_KEY: restored, TURN_KEY: turn}
         return {name: str(number) for name, number in numbers.items() if number is not None}
@@ -172,7 +172,7 @@ def epoch_application(application: str) -> str:
 
 
 _EXPIRES = "txtopo.expires"
-_TOPOLOGY, _STATE, _INCARNATION, _KIND = "txtopo.topology", "txtopo.state", "txtopo.life", "txtopo.kind"
+_TOPOLOGY, _STATE, _INCARNATION, _KIND = "txtopo.topology", "txtopo.state", "txtopo.incarnation", "txtopo.kind"
 _LABEL = "txtopo.application"
 _FORMAT, _NEEDS = "txtopo.format", "txtopo.format.needs"
 

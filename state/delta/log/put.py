@@ -116,16 +116,16 @@ def _last_in(location: Location) -> str:
     return "" if newest is None else f", the last time by {newest.operation}"
 
 
-def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str, int], time_ms: int) -> bytes:
-    """Return the entry of a change, at ``time_ms`` since 1970; ``notes`` are what it says beyond Delta's own words."""
-    held = {file.path: file for file in change.removed}
-    assert not any(file.is_in(held) for file in change.added), "readers take the removal of a file for the last word"
+def entry_of(change: Change, commit_info: Mapping[str, str], applications: Mapping[str, int], time_ms: int) -> bytes:
+    """Return the entry of a change, at ``time_ms`` since 1970; ``commit_info`` is what it says beyond Delta's words."""
+    removed = {file.path: file for file in change.removed}
+    assert not any(file.is_in(removed) for file in change.added), "readers take the removal of a file for the last word"
     information = {
         "timestamp": time_ms,
         "operation": change.operation,
         "operationParameters": {"mode": "Overwrite" if change.removed else "Append"},
         "engineInfo": "txtopo",
-        **notes,
+        **commit_info,
     }
     actions: list[Mapping[str, Any]] = [
         {"commitInfo": information},

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _TEXT_MAX = 32
+"""The length of bounds of texts, as in Delta: longer ones skip hardly more, and each reader of the log reads them."""
 
 _LAST_CHARACTER = "\U0010ffff"
 

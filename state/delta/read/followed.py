@@ -146,15 +146,15 @@ class FollowedRows:
 
     def _jump(self, version: int) -> tuple[_Files, _Files]:
         """Go to any version; return the files that go and those that come."""
-        table, held = self.location.handle(version), self._files
+        table, before = self.location.handle(version), self._files
         self._taken = taken_until(table, self.owner.application)
         self._files = {}
         for path, file in files_of(self.location, table, table.metadata().partition_columns).items():
-            known = held.get(path)
+            known = before.get(path)
             is_same = known is not None and known.file.vector == file.vector
             self._files[path] = known if is_same else self._open(version, file, known)
-        gone = {path: each for path, each in held.items() if path not in self._files or self._files[path] is not each}
-        come = {path: each for path, each in self._files.items() if path not in held or held[path] is not each}
+        gone = {path: each for path, each in before.items() if path not in self._files or self._files[path] is not each}
+        come = {path: each for path, each in self._files.items() if path not in before or before[path] is not each}
         return gone, come
 
     def doubled(self) -> pa.Table | None:

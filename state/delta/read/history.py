@@ -1,7 +1,7 @@
 """Read a Delta table as of a transaction.
 
 A transaction between two Delta writes can be read only if that is possible with certainty. Transactions that commit
-together are one Delta write, and only the rows' own txids distinguish them:
+together are one Delta write, and only the rows' txids distinguish them:
 
 * If the journal has the group that made the next version, and that group begins after the wanted transaction, nothing
   was written in between: the version before is the table as of the transaction.
@@ -274,10 +274,10 @@ def _kept_as_of(versions: TableVersions, txid: int) -> DeltaTable | None:
     """Return what :meth:`TableVersions.as_of` does of a transaction that the table has reached."""
     last = versions.txid
     if last is None or txid > last:
-        held = "nothing has been written to it yet" if last is None else f"its last transaction is {last}"
+        why = "nothing has been written to it yet" if last is None else f"its last transaction is {last}"
         address = versions.location.address
         raise StateAccessError(
-            f"transaction {txid} is not in the table at {address}: {held}; ask for that or an earlier one", txid=txid
+            f"transaction {txid} is not in the table at {address}: {why}; ask for that or an earlier one", txid=txid
         )
     return versions.as_of(txid)
 

@@ -24,8 +24,8 @@ def missing_from(others: pa.Table, rows: pa.Table) -> pa.Table:
     # The n-th of several equal rows is missing if fewer than n of the others equal it.
     ordered = own[order]
     occurrence = np.arange(len(ordered)) - np.searchsorted(ordered, ordered, side="left")
-    held = np.searchsorted(known, ordered, side="right") - np.searchsorted(known, ordered, side="left")
-    return rows.take(np.sort(order[occurrence >= held]))
+    among_others = np.searchsorted(known, ordered, side="right") - np.searchsorted(known, ordered, side="left")
+    return rows.take(np.sort(order[occurrence >= among_others]))
 
 
 def row_hashes(rows: pa.Table) -> Hashes:

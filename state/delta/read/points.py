@@ -204,8 +204,8 @@ class TableVersions:
             if found.version >= first or found.txid is None or found.txid >= lowest:
                 continue
             lowest, version = found.txid, found.version
-            is_held = version < logged or (version in log.checkpoints and whole.has(version))
-            if version in versions and is_held:
+            is_kept = version < logged or (version in log.checkpoints and whole.has(version))
+            if version in versions and is_kept:
                 points.append(ShownPoint(lowest, found.written_ms))
         txid = self.txid or 0
         made = next((each for each in log_entries(location, newest, first) if each.txid == txid), None)

@@ -189,9 +189,9 @@ def _batches(location: Location, table: DeltaTable, schema: pa.Schema) -> Iterat
             yield from data.portions(file, schema)
         return
     known = {field.name for field in table.schema().fields}
-    held = [name for name in schema.names if name in known]
+    present = [name for name in schema.names if name in known]
     probe = current_probe()
-    for batch in pa.RecordBatchReader.from_stream(table.scan(columns=held)):
+    for batch in pa.RecordBatchReader.from_stream(table.scan(columns=present)):
         yield fitted(pa.Table.from_batches([batch]), schema)
         probe.step()
 

@@ -33,6 +33,7 @@ VERSIONS_KEPT = 2
 """How many versions a process keeps: while transactions of the next one begin, those of the last one go on."""
 
 BYTES_MAX = 1 << 31
+"""The most bytes of a version in memory by default: each process has a copy, so a large table fails early, by name."""
 
 REFRESH = dt.timedelta(seconds=10)
 
@@ -180,7 +181,7 @@ class _Cached:
         with self._lock:
             found = self._versions.get(version)
             if found is None:
-                nearest = min(self._versions.values(), key=lambda held: abs(held.version - version), default=None)
+                nearest = min(self._versions.values(), key=lambda loaded: abs(loaded.version - version), default=None)
                 found = self._versions[version] = load(nearest)
             self._versions.move_to_end(version)
             while len(self._versions) > VERSIONS_KEPT:

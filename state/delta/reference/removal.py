@@ -15,6 +15,7 @@ from txtopo.api.data.utc import EPOCH
 from txtopo.api.reference import SeenVersion
 
 _LOOK_BACK_VERSIONS = 1_000
+"""How many versions are looked through for who has vacuumed: for an error, each is a read."""
 
 
 def removal_of(location: Location, seen: SeenVersion) -> str | None:

@@ -82,8 +82,8 @@ def replaced_after(
 
 def rows_left(parts: Sequence[TransactionRows], form: RowsFormat) -> tuple[pa.Table, pa.Table | None]:
     """Return the rows that remain of a group, with their txids, and the partitions that it replaces."""
-    held = [(part, _in_memory(part, form)) for part in parts]
-    rows_of = {id(part): rows for part, rows in held}
+    read = [(part, _in_memory(part, form)) for part in parts]
+    rows_of = {id(part): rows for part, rows in read}
 
     def partitions(some: Sequence[TransactionRows]) -> pa.Table:
         return distinct(pa.concat_tables([rows_of[id(part)].select(list(form.partition_by)) for part in some]))
@@ -91,7 +91,7 @@ def rows_left(parts: Sequence[TransactionRows], form: RowsFormat) -> tuple[pa.Ta
     later, replaced = replaced_after(parts, partitions)
     schema = form.schema()
     tables = [schema.empty_table()]
-    for part, rows in held:
+    for part, rows in read:
         left = rows if part.txid not in later else without(rows, later[part.txid])
         tables.append(with_txid(left, part.txid, schema))
     return pa.concat_tables(tables), replaced

@@ -122,8 +122,8 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable):
         """Return the files of the head in some partitions."""
         names = self._form.partition_by
         replaced = {tuple(partition[name] for name in names) for partition in partitions}
-        held = self._writer.files.values() if replaced else ()
-        return [file for file in held if tuple(file.partition[name] for name in names) in replaced]
+        files = self._writer.files.values() if replaced else ()
+        return [file for file in files if tuple(file.partition[name] for name in names) in replaced]
 
     def _make(self, txid: int, values: Writes) -> Any:  # noqa: ARG002 - a note of rows has none
         if not isinstance(values, RowsWrites):

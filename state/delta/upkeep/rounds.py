@@ -46,7 +46,7 @@ class LogUpkeep:
     def __init__(self, past: TablePast, make_thread: Callable[[], Executor] | None = None) -> None:
         self._past = past
         self._make_thread = make_thread or _make_thread
-        self._held = _KeptVersions(past)
+        self._versions = _KeptVersions(past)
         self._rounds = 0
         self._made: int | None = None
         """The version of the last checkpoint that it has made; None: it has made none."""
@@ -81,20 +81,20 @@ class LogUpkeep:
         every_secs = _CLEAN_UP_SECS if self._past.is_local else _CLEAN_UP_SECS_REMOTE
         return self._cleaned_secs is None or abs(schedule.now_secs - self._cleaned_secs) >= every_secs
 
-    def begin(self, schedule: Upkeep, version: int, held: Collection[str]) -> None:
+    def begin(self, schedule: Upkeep, version: int, files: Collection[str]) -> None:
         """Begin a round, unless so little was written that a checkpoint is not worth it; none may be under way.
 
-        ``version`` is to get the checkpoint; ``held`` are its files, and those of a write that is prepared.
+        ``version`` is to get the checkpoint; ``files`` are its files, and those of a write that is prepared.
         """
         is_by_time = schedule.is_recent_kept and self._is_time(schedule)
         versions = min(-(-self._kept // _KEPT_PER_VERSION), _VERSIONS_MAX)
         if is_by_time or self._made is None or version - self._made >= versions:
-            self._submit(self._run, schedule, version, set(held))
+            self._submit(self._run, schedule, version, set(files))
         else:
             self._is_aging = True  # what was written may be the last
 
     def delete_removed(
-        self, schedule: Upkeep, removed: deque[Removed], held: Callable[[], set[str]], is_head: Callable[[], bool]
+        self, schedule: Upkeep, removed: deque[Removed], files: Callable[[], set[str]], is_head: Callable[[], bool]
     ) -> None:
         """Begin to delete what this coordinator has removed and nobody needs any more, if there is any.
 
@@ -105,7 +105,7 @@ class LogUpkeep:
         Args:
             schedule: how long what is kept is kept.
             removed: what was removed, oldest first; what is deleted goes.
-            held: returns the files of the head, and those of a write that is prepared.
+            files: returns the files of the head, and those of a write that is prepared.
             is_head: says whether nobody has written since the head.
         """
         now_secs = schedule.now_secs
@@ -115,7 +115,7 @@ class LogUpkeep:
         is_time = self._past.is_local or abs(now_secs - self._deleted_secs) >= _REMOVE_SECS
         if is_time and self._is_gone(removed, until_ms):
             self._deleted_secs = now_secs
-            self._submit(self._delete_removed, removed, until_ms, held(), is_head)
+            self._submit(self._delete_removed, removed, until_ms, files(), is_head)
 
     def _is_gone(self, removed: deque[Removed], until_ms: float) -> bool:
         """Whether the first of what was removed is nobody's any more."""
@@ -132,7 +132,7 @@ class LogUpkeep:
                     return
             # A crash leaves the rest to a clean-up.
             for place in removed.popleft().places:
-                if place not in needed and not self._held.needs(place):
+                if place not in needed and not self._versions.needs(place):
                     self._past.delete(place)
 
     def _submit(self, do: Callable[..., None], *args: Any) -> None:
@@ -166,8 +166,8 @@ class LogUpkeep:
         past.make_checkpoint(version, present)
         of_points: Collection[int] = ()
         if is_clean_up_due:
-            of_points = self._held.versions_of(schedule.kept, version)
-            needed |= self._held.hold(of_points, present)
+            of_points = self._versions.versions_of(schedule.kept, version)
+            needed |= self._versions.keep(of_points, present)
             self._kept_until = version
         # The entries that it replaces may be removed once it is durable.
         past.sync()
@@ -217,7 +217,7 @@ class LogUpkeep:
             kept: tuple[str, ...] = ()
             if each in of_points:
                 kept = (entry_path(each), checkpoint_path(each))
-            elif self._held.is_turn(each, own_turns):
+            elif self._versions.is_turn(each, own_turns):
                 kept = (entry_path(each),)
             deletion.delete(path for path in log.files[each] if path not in kept)
         return is_aging
@@ -282,7 +282,7 @@ class _KeptVersions:
         self._versions |= dict.fromkeys(wanted)
         return {at for at in self._versions.values() if at is not None}
 
-    def hold(self, versions: Collection[int], is_there: Callable[[str], bool]) -> set[str]:
+    def keep(self, versions: Collection[int], is_there: Callable[[str], bool]) -> set[str]:
         """See to it that versions can be opened whatever becomes of the others; return what they need."""
         log = self._past.log()
         openable = log.versions()
@@ -296,7 +296,7 @@ class _KeptVersions:
         return {place for places in self._places.values() for place in places}
 
     def needs(self, place: str) -> bool:
-        """Whether a version that :meth:`hold` was called with needs a file."""
+        """Whether a version that :meth:`keep` was called with needs a file."""
         return any(place in places for places in self._places.values())
 
     def is_turn(self, version: int, own_turns: Collection[int]) -> bool:

@@ -1,7 +1,5 @@
 """``txtopo cluster dev``: a whole cluster, and its end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,19 +1,10 @@
 """What is shown of a plain topology's run."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 
 from tests.engine.test_metrics import REPORT
-from txtopo.cli.display import acked
 from txtopo.cli.display.acked import AckedLines
-
-
-@pytest.fixture
-def every_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a line be printed for each report."""
-    monkeypatch.setattr(acked, "INTERVAL_SECS", 0.0)
 
 
 def printed(capsys: pytest.CaptureFixture[str], lines: AckedLines, **changes: object) -> str:
@@ -22,10 +13,9 @@ def printed(capsys: pytest.CaptureFixture[str], lines: AckedLines, **changes: ob
     return capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("every_line")
 def test_rate_of_the_last_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     """The rate is that of ten seconds: workers say what they have counted only every second or two."""
-    lines = AckedLines()
+    lines = AckedLines(every_secs=0.0)
     lines._printed = 0.0
     for quarter in range(1, 121):
         # 100 a second, told every two seconds; nothing after 20 seconds
@@ -37,13 +27,12 @@ def test_rate_of_the_last_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     assert ", 0/s, complete latency" in line
 
 
-@pytest.mark.usefixtures("every_line")
 @pytest.mark.parametrize(
     ("emitted", "acked_by_now", "rate"), [(3, 0, "0.3/s"), (40, 3, "0.3/s"), (500, 0, "50/s"), (500, 40, "4/s")]
 )
 def test_slow_rates(capsys: pytest.CaptureFixture[str], emitted: int, acked_by_now: int, rate: str) -> None:
     """A rate below ten has two digits; if nobody acks anything, it is that of what is emitted."""
-    lines = AckedLines()
+    lines = AckedLines(every_secs=0.0)
     lines._printed = 0.0
     assert f", {rate}, complete" in printed(capsys, lines, elapsed_secs=10.0, emitted=emitted, acked=acked_by_now)
 

@@ -1,7 +1,5 @@
 """What is shown of a run: the rate, the pending transactions on a terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 import io
 import re
 
@@ -10,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from txtopo.assembly.report import Progress, RunReport
+from txtopo.cli.display.lines import ProgressLines
 from txtopo.cli.display.live import LiveDisplay
-from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.wording import activity
 from txtopo.transactional.core.readings import Reading, ReadingKind
@@ -148,7 +146,7 @@ def test_a_terminal_shows_every_phase():
 
 def test_elsewhere_lines_are_plain_and_rare(capsys):
     """Snapshots that come within ten seconds are one line; the first and the last line always come."""
-    with PlainLines() as display:
+    with ProgressLines() as display:
         display.stage("starting Spark")
         for _ in range(50):
             display.update(attrs.evolve(PROGRESS, total=160, readings=READINGS))
@@ -171,7 +169,7 @@ def test_elsewhere_lines_are_plain_and_rare(capsys):
 
 def test_the_first_plain_line_says_what_goes_on(capsys):
     """A line comes as soon as transactions have begun, and tells why one of them failed."""
-    with PlainLines() as display:
+    with ProgressLines() as display:
         display.update(attrs.evolve(PROGRESS, transactions=0, first_uncommitted_status=""))
         assert capsys.readouterr().out == ""
         display.update(attrs.evolve(PROGRESS, transactions=0, committing=0, last_failure="transaction 41: no luck"))

@@ -1,7 +1,5 @@
 """``txtopo audit``: green on what a topology leaves behind, at any crash; and every damage is named."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import shutil
@@ -175,7 +173,7 @@ def test_the_module_finds_the_output(command_line, output):
     quick = command_line.told("audit", "words", "--set", f"out={output}", "--quick")
     assert "rows not compared" in quick
     assert "without a gap; the rows of tables were not looked at\n" in quick
-    assert "--set needs a MODULE" in command_line.refusal("audit", str(output), "--set", "out=x")
+    assert "--set needs a MODULE" in command_line.refusal("audit", str(output), "--set", "out=x", status=2)
 
 
 def drop_entry(output):
@@ -292,7 +290,7 @@ def test_what_is_proved_as_json(command_line, output):
     quick = json.loads(command_line.told("audit", str(output), "--json", "--quick"))
     assert {(each["rowsPut"], each["rowsRemoved"], each["unread"]) for each in quick["tables"]} == {(None, None, None)}
     refused = command_line("audit", str(output.parent), "--json")
-    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert (refused.exit_code, refused.stdout) == (2, "")
 
 
 def test_what_is_in_flight_as_json(tmp_path, command_line):
@@ -320,7 +318,7 @@ def test_a_change_between_two_versions_is_named(command_line, output):
     added = next(action["add"] for action in actions if "add" in action)
     shutil.copy(draft, output / "words" / added["path"])
     result = command_line("audit", str(output))
-    assert (result.exit_code, "version 3" in result.stderr, "damaged" in result.stderr) == (1, True, True)
+    assert (result.exit_code, "version 3" in result.stderr, "damaged" in result.stderr) == (2, True, True)
     added["size"] = draft.stat().st_size
     (log / f"{3:020d}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
     result = command_line("audit", str(output))
@@ -415,15 +413,15 @@ def shared_output(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("command", [["audit"], ["explain", "1"]])
-def test_several_topologies_in_one_folder_must_be_chosen_from(command_line, shared_output, command):
+@pytest.mark.parametrize(("command", "status"), [(["audit"], 2), (["explain", "1"], 1)])
+def test_several_topologies_in_one_folder_must_be_chosen_from(command_line, shared_output, command, status):
     """A folder's journal of one topology is not taken for all that is in it."""
     name, *rest = command
     unclear = command_line(name, str(shared_output), *rest)
-    assert (unclear.exit_code, unclear.stdout) == (1, "")
+    assert (unclear.exit_code, unclear.stdout) == (status, "")
     assert "several topologies: 'one', 'two'; choose one with --topology" in unclear.stderr
     assert "no record of a topology 'three'; it has" in command_line.refusal(
-        name, str(shared_output), *rest, "--topology", "three"
+        name, str(shared_output), *rest, "--topology", "three", status=status
     )
     output = command_line.told(name, str(shared_output), *rest, "--topology", "two")
     assert ("1 transaction, 1 to 1" if name == "audit" else "of topology 'two'") in output
@@ -459,4 +457,4 @@ def test_a_folder_that_stands_for_a_module_is_told(command_line, tmp_path):
 
 
 def test_a_folder_without_a_journal_is_refused(command_line, tmp_path):
-    assert "there is no journal" in command_line.refusal("audit", str(tmp_path))
+    assert "there is no journal" in command_line.refusal("audit", str(tmp_path), status=2)

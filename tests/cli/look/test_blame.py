@@ -1,7 +1,5 @@
 """``txtopo blame``: the writes of a key, newest first, as far as the versions and the journal reach."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake

@@ -1,7 +1,5 @@
 """Points as commands show them: what old versions of tables leave of the past, and a wish between two of them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import time
@@ -270,7 +268,7 @@ def test_a_replay_that_no_point_helps(command_line, place):
     for file in (place.folder / "_txtopo" / "journal" / "words").iterdir():
         if file.name.startswith("0000000001"):
             file.unlink()
-    refusal = command_line.refusal("replay", "counting", "3")
+    refusal = command_line.refusal("replay", "counting", "3", status=2)
     assert "keep neither their versions before transaction 3 nor a point before it; the first" in refusal
     assert "that can be replayed is 4" in refusal
 
@@ -282,5 +280,5 @@ def test_a_range_over_points_is_replayed(command_line, place, monkeypatch):
     assert "transactions 1 to 6: 6 in 6 groups\n" in told
     assert "state total: 6 transactions, the same" in told
     monkeypatch.setattr("txtopo.inspect.audit.replayable.FORWARD_MAX", 1)
-    refusal = command_line.refusal("replay", "counting", "5")
+    refusal = command_line.refusal("replay", "counting", "5", status=2)
     assert "the nearest point before transaction 5 that the tables keep is 3: 2 transactions would run" in refusal

@@ -1,7 +1,5 @@
 """``txtopo replay``: the same for what is deterministic, and the first component that is not is named."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 from typing import ClassVar
@@ -261,7 +259,7 @@ def test_a_replay_before_what_a_crash_left(replayed, tmp_path):
 def test_a_transaction_that_is_not_there_is_told(replayed):
     """The refusal says which are."""
     result = replayed()(5)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "the journal has no committed transaction 5; it has 1 to 4" in result.stderr
 
 
@@ -278,7 +276,7 @@ def test_another_topology_is_refused(replayed):
     replay = replayed()
     Settings.now = {"without odd": True}
     result = replay(1)
-    assert (result.exit_code, "was committed by a topology with 'odd'" in result.stderr) == (1, True), result.output
+    assert (result.exit_code, "was committed by a topology with 'odd'" in result.stderr) == (2, True), result.output
 
 
 class Poisoned(BatchBolt, ICommitter):
@@ -305,7 +303,7 @@ def test_a_transaction_that_was_given_up_is_told(command_line):
     """A dead letter was not run, so there is nothing to compare; those round it are replayed as ever."""
     run_inline(poisoned(), Config(transaction_max_attempts=2, transaction_max_attempts_policy="SKIP"))
     results = [command_line("replay", "tests.cli.look.test_replay:poisoned", str(txid)) for txid in (1, 2, 3)]
-    assert [result.exit_code for result in results] == [0, 1, 0]
+    assert [result.exit_code for result in results] == [0, 2, 0]
     assert "transaction 2 was given up" in results[1].stderr
 
 
@@ -410,5 +408,5 @@ def test_ranges_that_are_refused(command_line, tmp_path):
     for words in (("--from", "1"), ("3", "--from", "1", "--to", "2"), ()):
         assert "either a TXID, or both" in command_line.refusal("replay", "ranged", *words, status=2)
     assert "is after" in command_line.refusal("replay", "ranged", "--from", "3", "--to", "2", status=2)
-    refused = command_line.refusal("replay", "ranged", "--from", "3", "--to", "9")
+    refused = command_line.refusal("replay", "ranged", "--from", "3", "--to", "9", status=2)
     assert "the journal does not have all of transactions 3 to 9; it has 1 to 8" in refused

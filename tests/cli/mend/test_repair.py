@@ -1,7 +1,5 @@
 """``txtopo repair``: what it says, what it does at once, what it asks for, and a kill in the middle."""
 
-from __future__ import annotations
-
 import os
 import pty
 import shutil

@@ -1,7 +1,5 @@
 """``txtopo run``, as a process of its own."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re
@@ -15,7 +13,7 @@ from state import read_table
 from tests.processes import DEADLINE_SECS, python
 from txtopo.assembly.assembly import _limits
 from txtopo.cli.console import Console
-from txtopo.cli.display.plain import PlainLines
+from txtopo.cli.display.lines import ProgressLines
 from txtopo.cli.run import run
 from txtopo.topology.user_code.loading import load_target
 
@@ -150,7 +148,7 @@ def test_the_live_display_has_room_for_what_may_be_pending(monkeypatch, folder):
         may_be.append(_limits(topology.plan, config, None).pending_max)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "LiveDisplay", lambda _, pending_max: shown.append(pending_max) or PlainLines())
+    monkeypatch.setattr(run, "LiveDisplay", lambda _, pending_max: shown.append(pending_max) or ProgressLines())
     monkeypatch.setattr(run, "run_topology", run_topology)
     with pytest.raises(KeyboardInterrupt):
         run._run_transactional(

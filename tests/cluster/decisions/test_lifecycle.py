@@ -1,7 +1,5 @@
 """The table of statuses and events."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 
@@ -146,23 +144,23 @@ def test_lost_code_comes_back(status: Status) -> None:
 
 def test_time_without_code() -> None:
     """It is counted from the first look on, by whichever leader: the moment is in the record, and goes with a holder."""
-    marked = after_code_check(WORDS, is_running=False, is_held=False, now=NOW, lost_secs=10.0)
+    marked = after_code_check(WORDS, is_running=False, has_holder=False, now=NOW, lost_secs=10.0)
     assert marked == attrs.evolve(WORDS, code_lost_at=NOW)
-    assert after_code_check(marked, is_running=False, is_held=False, now=NOW + 9.9, lost_secs=10.0) is marked
-    assert after_code_check(marked, is_running=False, is_held=True, now=NOW + 9.9, lost_secs=10.0) == WORDS
-    lost = after_code_check(marked, is_running=False, is_held=False, now=NOW + 10.0, lost_secs=10.0)
+    assert after_code_check(marked, is_running=False, has_holder=False, now=NOW + 9.9, lost_secs=10.0) is marked
+    assert after_code_check(marked, is_running=False, has_holder=True, now=NOW + 9.9, lost_secs=10.0) == WORDS
+    lost = after_code_check(marked, is_running=False, has_holder=False, now=NOW + 10.0, lost_secs=10.0)
     assert (lost.status, lost.is_code_lost) == (Status.FAILED, True)
     assert lost.reason == "no live nimbus has held its code for 10 s: start one that does, or submit again"
-    assert after_code_check(lost, is_running=False, is_held=False, now=NOW + 99.0, lost_secs=10.0) is lost
-    assert after_code_check(lost, is_running=False, is_held=True, now=NOW + 99.0, lost_secs=10.0) == WORDS
-    assert after_code_check(WORDS, is_running=False, is_held=True, now=NOW, lost_secs=10.0) is WORDS
+    assert after_code_check(lost, is_running=False, has_holder=False, now=NOW + 99.0, lost_secs=10.0) is lost
+    assert after_code_check(lost, is_running=False, has_holder=True, now=NOW + 99.0, lost_secs=10.0) == WORDS
+    assert after_code_check(WORDS, is_running=False, has_holder=True, now=NOW, lost_secs=10.0) is WORDS
 
 
 def test_lost_code_of_a_driver_that_runs() -> None:
     """It stops nothing: the driver needs its code no more. Once the driver is dead, the time without code counts."""
-    marked = after_code_check(WORDS, is_running=True, is_held=False, now=NOW, lost_secs=10.0)
-    assert after_code_check(marked, is_running=True, is_held=False, now=NOW + 99.0, lost_secs=10.0) is marked
-    lost = after_code_check(marked, is_running=False, is_held=False, now=NOW + 99.0, lost_secs=10.0)
+    marked = after_code_check(WORDS, is_running=True, has_holder=False, now=NOW, lost_secs=10.0)
+    assert after_code_check(marked, is_running=True, has_holder=False, now=NOW + 99.0, lost_secs=10.0) is marked
+    lost = after_code_check(marked, is_running=False, has_holder=False, now=NOW + 99.0, lost_secs=10.0)
     assert lost.status is Status.FAILED
 
 

@@ -1,7 +1,5 @@
 """Code that a supervisor builds before it gets in, or refuses."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.cluster.conftest import Make
@@ -25,7 +23,7 @@ def test_check_by_a_supervisor(make: Make) -> None:
         wait_for("nothing is left", lambda: nimbus.codes() == [] and not cluster.state.manifests())
         answers.pop()
     accepted = nimbus.submit("words")
-    assert (accepted.status_code, accepted.json()["note"]) == (201, None)
+    assert (accepted.status_code, accepted.json()["warning"]) == (201, None)
 
 
 @pytest.mark.long
@@ -47,7 +45,7 @@ def test_supervisor_that_does_not_answer(make: Make, content: bytes) -> None:
     assert "no answer within" not in refused.json()["errorMessage"]
     assert len(asked) > 1
     assert cluster.statuses() == {}
-    assert nimbus.submit("words").json()["note"] is None
+    assert nimbus.submit("words").json()["warning"] is None
 
 
 def test_rebalance_during_the_check_of_another(make: Make) -> None:

@@ -1,7 +1,5 @@
 """Code on the disks of several nimbuses: damage is noticed, and sound copies are fetched."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Nimbus processes on a real ZooKeeper."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path
@@ -30,7 +28,7 @@ def test_life_of_a_topology(make: Make) -> None:
     assert answer.status_code == 201, answer.text
     topology = answer.json()
     assert (topology["name"], topology["status"], topology["replicationCount"]) == ("words", "ACTIVE", 1)
-    assert topology["note"] == "no supervisor is there to check the code"
+    assert topology["warning"] == "no supervisor is there to check the code"
     assert nimbus.codes() == [topology["id"]]
     assert nimbus.post("/words/deactivate").json()["topology"]["status"] == "INACTIVE"
     assert nimbus.post("/words/activate").json()["status"] == "success"

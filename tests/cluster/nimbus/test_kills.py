@@ -1,7 +1,5 @@
 """Nimbuses that are killed, stopped, and lose their disks."""
 
-from __future__ import annotations
-
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor

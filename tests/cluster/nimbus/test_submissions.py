@@ -1,7 +1,5 @@
 """Submissions to real nimbuses: names, copies, and what is left of one that fails."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import subprocess
@@ -53,7 +51,7 @@ def test_exactly_enough_copies(make: Make) -> None:
     cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1).start()
     answer = cluster.leader().submit("words")
     assert (answer.status_code, answer.json()["replicationCount"]) == (201, 2)
-    assert "nimbuses hold the code" not in answer.json()["note"]
+    assert "nimbuses hold the code" not in answer.json()["warning"]
 
 
 @pytest.mark.parametrize("wait_secs", [0, 0.5])
@@ -62,7 +60,7 @@ def test_too_few_copies(make: Make, wait_secs: float) -> None:
     [nimbus] = make(topology_min_replication_count=2, topology_max_replication_wait_time_sec=wait_secs).start().nimbuses
     answer = nimbus.submit("words")
     assert answer.status_code == 201
-    assert f"1 of 2 nimbuses hold the code after {wait_secs:g} s" in answer.json()["note"]
+    assert f"1 of 2 nimbuses hold the code after {wait_secs:g} s" in answer.json()["warning"]
 
 
 @pytest.mark.long

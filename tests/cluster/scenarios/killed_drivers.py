@@ -3,8 +3,6 @@
 Between two kills the topology must have committed something. At the end its table is exact.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -7,8 +7,6 @@
 4. One that has all four leads. Until then nobody does, and submissions are refused. No driver is moved.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

@@ -5,8 +5,6 @@ submitted without it. Then all topologies commit on. At the end the tables are e
 acknowledged is there, with its code.
 """
 
-from __future__ import annotations
-
 import random
 import time
 import zipfile

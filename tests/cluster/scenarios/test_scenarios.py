@@ -1,7 +1,5 @@
 """Scenarios of whole clusters: a short form of one that ``python -m tests.cluster`` plays for longer, and others."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """A daemon's server round a small application, for tests that attack it: ``python -m tests.cluster.serving.attacked FILES``."""
 
-from __future__ import annotations
-
 import os
 import resource
 import sys

@@ -1,7 +1,5 @@
 """What the tests of drivers submit: a folder with one module, which counts in a Delta table, slowly if asked to."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Drivers, supervisors and whole machines that are killed while a topology commits; what users ask of topologies."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """A topology of a join: the rows of a script, split into a left and a right stream."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the committers of event time must say, in plain Python, row by row."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence

@@ -1,7 +1,5 @@
 """A source that follows a script: which rows each transaction takes, when it is planned, and when there is silence."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path

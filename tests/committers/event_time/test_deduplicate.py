@@ -1,7 +1,5 @@
 """Deduplicate: another ``within`` after a restart, and fields that it refuses."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any
@@ -124,7 +122,7 @@ def test_fields_that_it_refuses(kind: str) -> None:
 
 
 def test_a_key_with_the_name_of_its_own_column() -> None:
-    """The name of the state's own column is refused in a key."""
+    """The name of the state's column is refused in a key."""
     with pytest.raises(FieldsError, match="a column 'first_at' of its own; give your key another name"):
         unique(10, Fields("at: timestamp", "first_at: string"), key="first_at")
 

@@ -1,7 +1,5 @@
 """Committers of event time at the ends of time: the years 1 and 9999, times beyond, and durations that are for ever."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

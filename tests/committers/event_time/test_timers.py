@@ -1,7 +1,5 @@
 """TimerCommitter: what fires when, in which order, once."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

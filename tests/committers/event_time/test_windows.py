@@ -1,7 +1,5 @@
 """WindowCommitter, Deduplicate and EventClock: what they say of generated streams is what a plain loop says."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import tempfile

@@ -1,7 +1,5 @@
 """What OpenLineage allows in an event, as the classes of its client declare it, which are made from its schemas."""
 
-from __future__ import annotations
-
 import datetime as dt
 import enum
 import importlib

@@ -1,7 +1,5 @@
 """Benchmarks by name: ``python -m tests.harness.benchmarks small large``, or ``all``."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import tempfile

@@ -4,26 +4,87 @@ Both forms run over the same input in turns, in one process; a figure is the CPU
 its start to its end, with the same steps in both: an example whose bolts do something else is built anew. A ratio is those
 of the builder by those of the flow: 1.1 is a flow that does 1.1 times as much with a second of a
 core. *inline* is without Spark, whose own seconds would hide differences, and by the finer clock of this process alone.
-"""
 
-from __future__ import annotations
+``rows_by_steps`` is the flow of row-wise steps beside a bolt for each of them, ``rows_by_frames`` beside a DataFrame bolt.
+"""
 
 import contextlib
 import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
 import click
-from pyspark.sql import SparkSession
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 
+from committers import AppendCommitter
+from state import DeltaRows
 from tests.harness.benchmarks.core_secs import CoreSecs
 from tests.harness.benchmarks.session import benchmark_session
-from tests.streams.forms import JOBS, Job, Size, made, sized
-from txtopo import TransactionalTopology, run
+from tests.streams.forms import JOBS, ORDER, Dear, Job, Size, built, made, rows_said, sized
+from txtopo import ArrowBatchBolt, DataFrameBolt, Fields, TransactionalTopology, run
+from txtopo.api.components.bolt import Bolt
 from txtopo.testing import run_inline
+
+DEAR = Dear.output_fields.without_attempt()
+
+
+class Filtered(ArrowBatchBolt):
+    output_fields = ORDER.with_attempt()
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        self.collector.emit_batch(batch.filter(pc.greater(batch["price"], 3)))
+
+
+class Widened(ArrowBatchBolt):
+    output_fields = (ORDER + Fields("cents: long", "hour: timestamp")).with_attempt()
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        wide = batch.append_column("cents", pc.multiply(batch["price"], 100))
+        self.collector.emit_batch(wide.append_column("hour", pc.floor_temporal(batch["at"], unit="hour")))
+
+
+class Selected(ArrowBatchBolt):
+    output_fields = DEAR.with_attempt()
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        self.collector.emit_batch(batch.select(list(DEAR)))
+
+
+class InFrames(DataFrameBolt):
+    output_fields = DEAR.with_attempt()
+
+    def transform(self, frame: DataFrame) -> DataFrame:
+        dear = frame.where("price > 3")
+        return dear.selectExpr("attempt", "id", "price * 100 AS cents", "date_trunc('hour', at) AS hour")
+
+
+def rows_by(*bolts: Bolt) -> Callable[[Path, str], TransactionalTopology]:
+    """Return how to make the job with these bolts, one after another."""
+
+    def make(_: Path, output: str) -> TransactionalTopology:
+        builder, before = built("rows"), "orders"
+        for number, bolt in enumerate(bolts):
+            builder.set_bolt(f"step-{number}", bolt, 2).local_or_shuffle_grouping(before)
+            before = f"step-{number}"
+        builder.set_bolt("append", AppendCommitter("dear"), 2).local_or_shuffle_grouping(before)
+        builder.set_state("dear", DeltaRows(f"{output}/dear", DEAR))
+        return builder.build()
+
+    return make
+
+
+BY_STEPS = {"rows_by_steps": Job(rows_by(Filtered(), Widened(), Selected()), rows_said, ["dear"])}
+BY_FRAMES = {"rows_by_frames": Job(rows_by(InFrames()), rows_said, ["dear"])}
+"""Spark runs it, so there is none inline."""
+
+IN_MEMORY = "clickstream"
+"""It reads a log in the memory of this process, so there is none on Spark."""
 
 INLINE, MODES = "inline", ("inline", "micro-batch", "real-time")
 LEAST = 0.97
@@ -56,17 +117,20 @@ class Turns:
 @click.option("--turns", default=5, show_default=True, type=click.IntRange(1), help="After one to warm up.")
 def main(names: tuple[str, ...], modes: tuple[str, ...], orders: int, each: int, turns: int) -> None:
     """Measure jobs in both forms."""
-    unknown = [name for name in names if name not in JOBS]
+    everywhere = {**JOBS, **BY_STEPS}
+    unknown = [name for name in names if name not in {**everywhere, **BY_FRAMES}]
     if unknown:
-        raise click.BadParameter(f"there is no job {unknown[0]!r}; there are {', '.join(JOBS)}")
+        raise click.BadParameter(f"there is no job {unknown[0]!r}; there are {', '.join([*everywhere, *BY_FRAMES])}")
     click.echo("| job | mode | CPU s, builder | CPU s, flow | ratio | least to most |\n|---|---|---|---|---|---|")
     with contextlib.ExitStack() as stack:
         stack.enter_context(sized(Size(orders, keys=max(orders // 3, 23), each=each)))
         spark = None if {*modes} == {INLINE} else stack.enter_context(benchmark_session())
         found = []
         for mode in modes:
-            for name in names or JOBS:
-                costs = measured(JOBS[name], mode, turns, spark)
+            jobs = {**everywhere, **BY_FRAMES}
+            left_out = BY_FRAMES.keys() if mode == INLINE else {IN_MEMORY}
+            for name in [name for name in names or jobs if name not in left_out]:
+                costs = measured(jobs[name], mode, turns, spark)
                 found.append(costs.ratio)
                 built, said = (statistics.median(each) for each in (costs.built, costs.said))
                 behind = " behind" if costs.ratio < LEAST else ""

@@ -7,8 +7,6 @@ time is the process's own, so that a busy machine changes little. ``--bytes-max 
 another process has filled the table, so the memory is what a coordinator has.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import operator
 import tempfile

@@ -1,7 +1,5 @@
 """The rows of each transaction, their totals, which no contender calculates, and files of them for Spark to read."""
 
-from __future__ import annotations
-
 import functools
 import os
 from pathlib import Path

@@ -5,8 +5,6 @@ and by rows of a batch; what a process needs to load a reference; and what a nex
 thousand rows. The median of several.
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import tempfile

@@ -55,11 +55,13 @@ class Sample:
 
     Args:
         figures: by name, in the workload's unit; the name is empty if there is one figure.
-        report: txtopo's own report of the run.
+        report: txtopo's report of the run.
+        steps: further phases of it, with their times.
     """
 
     figures: Mapping[str, float]
     report: RunReport | None = None
+    steps: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -101,7 +103,9 @@ def measure(
     return Measured(
         lines=tuple(line for contender in contenders for line in _lines(contender, samples[contender.name])),
         phases={
-            name: phase_rows(each[-1].report) for name, each in samples.items() if each and each[-1].report is not None
+            name: {**each[-1].steps, **phase_rows(each[-1].report)}
+            for name, each in samples.items()
+            if each and each[-1].report is not None
         },
     )
 

@@ -1,7 +1,5 @@
 """The memory of the driver: its processes while something runs, and the heap of its JVM. Linux only."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The outcome of a workload: the figures of each round, ratios and targets; as tables and as JSON."""
 
-from __future__ import annotations
-
 import enum
 import json
 import os

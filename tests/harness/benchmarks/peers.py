@@ -4,8 +4,6 @@ Most people write ``foreachBatch`` with delta-spark's ``MERGE``; an expert aggre
 lets delta-rs merge. The limit reads all files in one job into Parquet files, without transactions and state.
 """
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Protocol

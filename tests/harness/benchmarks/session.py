@@ -1,7 +1,5 @@
 """The Spark session that txtopo, its peers and the limit share."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -47,7 +45,7 @@ _NOT_FOR_KAFKA = ("org.scala-lang:*", "org.apache.hadoop:*", "org.slf4j:*")
 
 @contextmanager
 def benchmark_session(*, with_kafka: bool = False, master: str = "local[*]") -> Iterator[SparkSession]:
-    """Yield a session with Delta on all cores of this machine, with Spark's own Kafka source if asked for."""
+    """Yield a session with Delta on all cores of this machine, with Spark's Kafka source if asked for."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(master).appName("benchmarks")

@@ -1,11 +1,9 @@
 """What a commit group costs a state in a database: ``python -m tests.harness.benchmarks.sql``.
 
-It prints rows per second of the coordinator's own CPU, from the group's write buffer to the database's commit, for
+It prints rows per second of the coordinator's CPU, from the group's write buffer to the database's commit, for
 random keys of a table that has ten times as many, and for appended rows. The server's CPU is not in it; nor is waiting,
 so that a busy machine changes little.
 """
-
-from __future__ import annotations
 
 import operator
 import tempfile

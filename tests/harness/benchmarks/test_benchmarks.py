@@ -1,7 +1,6 @@
 """Benchmarks: totals are checked, outcomes are kept, ratios say what they mean. Nothing is timed here."""
 
-from __future__ import annotations
-
+import itertools
 import json
 import re
 import subprocess
@@ -16,16 +15,22 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from state import read_table
 from tests.harness.benchmarks.core_secs import CoreSecs
+from tests.harness.benchmarks.forms import BY_FRAMES, BY_STEPS, DEAR
 from tests.harness.benchmarks.groups import main as groups_main
 from tests.harness.benchmarks.history import EACH
 from tests.harness.benchmarks.inputs import DrawnWords, LargeRows, Rows, TouchedKeys, WrongTotalsError, check_totals
 from tests.harness.benchmarks.joins import main as joins_main
+from tests.harness.benchmarks.log_times import LogWatch, visible_at
 from tests.harness.benchmarks.measuring import Bench
 from tests.harness.benchmarks.outcome import Line, Outcome, Role, Target, Unit, print_outcome, write_json
 from tests.harness.benchmarks.workloads.beside_peers import small
 from tests.harness.benchmarks.workloads.dataframes import dataframes
-from tests.harness.benchmarks.workloads.latency import latency_sample
+from tests.harness.benchmarks.workloads.latency import STEPS, latency_sample
+from tests.streams.forms import Job, made
+from tests.waiting import wait_for
+from txtopo import run
 
 LINES = (
     Line("txtopo", Role.TXTOPO, "", (100.0, 300.0, 200.0)),
@@ -52,6 +57,18 @@ def test_small(spark: SparkSession, tmp_path: Path) -> None:
     assert document["cores"] > 0
     assert str(tmp_path) not in text
     assert "foreachBatch + delta-rs" in console.export_text()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("job", [*BY_STEPS.values(), *BY_FRAMES.values()], ids=[*BY_STEPS, *BY_FRAMES])
+def test_forms(spark: SparkSession, tmp_path: Path, job: Job) -> None:
+    """A bolt for each step, and a DataFrame bolt, make the table of the flow that they are compared with."""
+    tables = []
+    for name, make in {"built": job.built, "said": job.said}.items():
+        run(made(make, tmp_path / name), spark=spark)
+        tables.append(read_table(tmp_path / name / "out" / "dear").sort_by([(each, "ascending") for each in DEAR]))
+    assert tables[0].num_rows == 42
+    assert tables[0].equals(tables[1])
 
 
 @pytest.mark.parametrize("rows", [DrawnWords(100, 10), DrawnWords(7, 10, 3), LargeRows(100, 10), TouchedKeys(60, 5, 3)])
@@ -150,3 +167,32 @@ def test_latencies_without_those_of_the_start() -> None:
     assert sample.figures["p99"] == pytest.approx(10.0)
     sample = latency_sample(available, np.full(len(available), 7.0))
     assert sample.figures["p50"] == pytest.approx(1_200.0)
+
+
+def test_a_log_is_watched_from_outside(tmp_path: Path) -> None:
+    """A file of the log counts as seen when it has got its name, by a link or a rename, and no draft does."""
+    table, versions = tmp_path / "table", itertools.count()
+    draft = table / "_delta_log" / ".draft"
+    draft.parent.mkdir(parents=True)
+
+    def is_told_of_another() -> bool:
+        version = next(versions)
+        draft.write_text(json.dumps({"txn": {"appId": "a", "version": version}}), encoding="utf-8")
+        draft.rename(draft.with_name(f"{version:020d}.json"))
+        return bool((tmp_path / "table-seen").read_bytes())
+
+    with LogWatch(table) as watch:
+        wait_for("another process is told of a file", is_told_of_another)
+    last = max(watch.seen)
+    assert watch.seen[last] >= (draft.with_name(f"{last:020d}.json")).stat().st_ctime
+    assert visible_at(table, "a", last, last, watch.seen).tolist() == [watch.seen[last]]
+
+
+def test_steps_add_up_to_the_latency() -> None:
+    """A transaction is decided before its last step, and the steps that are printed take as long as all together."""
+    available = np.arange(0.0, 20.0, 0.2)
+    each = available[:, None] + np.cumsum(np.full((len(available), len(STEPS)), 0.002), axis=1)
+    sample = latency_sample(available, each[:, -1], between=each[:, :-1])
+    assert sample.figures["decided p50"] == pytest.approx(14.0)
+    assert sample.figures["p50"] == pytest.approx(16.0)
+    assert sample.steps == {**dict.fromkeys(STEPS, "2.00 ms"), "in all": "16.00 ms"}

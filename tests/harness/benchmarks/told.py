@@ -1,7 +1,5 @@
 """What lineage and traces cost a run: CPU a transaction and a group, without, with one of them, with both, in turns."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import tempfile

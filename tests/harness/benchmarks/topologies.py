@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from committers import AppendCommitter, ReduceCommitter
 from spouts import Coordinator, Emitter, FilesTransactionalSpout
 from state import DeltaRows, DeltaState
-from tests.harness.benchmarks.inputs import SCHEMA, DrawnWords, Rows, TouchedKeys, file_names
+from tests.harness.benchmarks.inputs import SCHEMA, DrawnWords, Rows, file_names
 from txtopo import (
     BatchBolt,
     BatchOutputCollector,
@@ -78,6 +78,18 @@ class NumberedCoordinator(Coordinator):
         return self._begun >= self._transactions
 
 
+class WakingCoordinator(NumberedCoordinator):
+    """One that need not be asked again and again whether the next transaction is due."""
+
+    def wait_ready(self, secs: float) -> bool:
+        """Wait until it is due, or so long."""
+        if self._begun >= len(self._available_at):
+            return False
+        left = self._available_at[self._begun] - time.time()
+        time.sleep(max(0.0, min(secs, left)))
+        return left <= secs
+
+
 class WordEmitter(Emitter):
     """Emits the words of a transaction, tuple by tuple."""
 
@@ -92,11 +104,17 @@ class WordEmitter(Emitter):
 
 
 class WordSpout(TransactionalSpout):
-    """Emits drawn words; a transaction is due every ``interval_secs``, or at once if that is None."""
+    """Emits drawn words; a transaction is due every ``interval_secs``, or at once if that is None.
+
+    Its coordinator is asked whether one is, or ``wakes`` whoever waits.
+    """
 
     output_fields = Fields("attempt", "word")
 
-    def __init__(self, words: DrawnWords, transactions: int, interval_secs: float | None = None) -> None:
+    def __init__(
+        self, words: DrawnWords, transactions: int, interval_secs: float | None = None, *, wakes: bool = False
+    ) -> None:
+        self._kind = WakingCoordinator if wakes else NumberedCoordinator
         self._words = words
         self._transactions = transactions
         self._interval_secs = interval_secs
@@ -107,7 +125,7 @@ class WordSpout(TransactionalSpout):
         """
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
-        return NumberedCoordinator(self._transactions, self.begun_at, self._interval_secs)
+        return self._kind(self._transactions, self.begun_at, self._interval_secs)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
         return WordEmitter(self._words, context.this_task_index)
@@ -125,16 +143,19 @@ class BatchEmitter(Emitter):
 
 
 class BatchSpout(TransactionalSpout):
-    """Emits rows that are Arrow columns already."""
+    """Emits rows that are Arrow columns already; a transaction is due every ``interval_secs``, or at once."""
 
     output_fields = Fields("attempt", "word: string", "n: long")
 
-    def __init__(self, rows: Rows, transactions: int) -> None:
+    def __init__(self, rows: Rows, transactions: int, interval_secs: float | None = None) -> None:
         self._rows = rows
         self._transactions = transactions
+        self._interval_secs = interval_secs
+        self.begun_at = array("d")
+        """As in :class:`WordSpout`; with an interval, of all transactions from the first one on."""
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
-        return NumberedCoordinator(self._transactions)
+        return NumberedCoordinator(self._transactions, self.begun_at, self._interval_secs)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
         return BatchEmitter(self._rows)
@@ -279,17 +300,14 @@ def from_files_combined(output: Path, spout: FileSpout, parallelism: int = 2) ->
 
 
 def from_files_by_arrow(output: Path, folder: Path, files: int, parallelism: int = 2) -> Topology:
-    """Return Parquet files → reduce, with Arrow reading ``files`` of them a transaction in the spout's own tasks."""
+    """Return Parquet files → reduce, with Arrow reading ``files`` of them a transaction in the spout's tasks."""
     spout = FilesTransactionalSpout(folder, Fields("word: string", "n: long"), batch_bytes=2**40, batch_files_max=files)
     builder = TransactionalTopologyBuilder("from-files", "spout", spout, parallelism)
     return _reduced(builder, "spout", output, parallelism)
 
 
-def big_state(
-    output: Path, keys: TouchedKeys, transactions: int, *, is_reduced: bool, deletion_vectors: bool = False
-) -> Topology:
+def big_state(output: Path, spout: BatchSpout, *, is_reduced: bool, deletion_vectors: bool = False) -> Topology:
     """Return record batches → a reduce, or a committer with ``multi_update``, into a table of many keys."""
-    spout = BatchSpout(keys, transactions)
     builder = TransactionalTopologyBuilder("big-state", "spout", spout, 1)
     if is_reduced:
         return _reduced(builder, "spout", output, 2, deletion_vectors=deletion_vectors)

@@ -1,7 +1,5 @@
 """Txtopo as a contender."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from tests.harness.benchmarks.measuring import Contender, Sample
 from tests.harness.benchmarks.outcome import Role
 from tests.harness.benchmarks.topologies import STATE
 from txtopo import Config, RunReport, Topology, run
+from txtopo.assembly.parts import Observer
 
 TXTOPO = "txtopo"
 REAL_TIME = f"{TXTOPO}, real-time"
@@ -27,9 +26,10 @@ def run_checked(
     folder: Path,
     rows: Rows,
     transactions: int,
+    observer: Observer | None = None,
 ) -> RunReport:
     """Run a topology to its end, and check every total of its table ``STATE`` below ``folder``."""
-    report = run(topology, config, spark=spark)
+    report = run(topology, config, spark=spark, observer=observer)
     check_run(report, topology, folder, rows, transactions)
     return report
 

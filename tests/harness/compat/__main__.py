@@ -9,8 +9,6 @@ An environment has this project with its tests' extra, that version of pyspark, 
 beside it, if there is one. It is kept in ``build/compat`` and used again until pyproject.toml changes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -5,8 +5,6 @@ the last minutes of the first hour and of the last one there are five a second, 
 ``--step 0.2`` makes all of the day's 432,000 groups.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import tempfile

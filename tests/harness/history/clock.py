@@ -1,7 +1,5 @@
 """A clock that goes as fast as groups are committed: what is written has the time that it would have had."""
 
-from __future__ import annotations
-
 import bisect
 import os
 import time

@@ -3,8 +3,6 @@
 A transaction comes each 10 ms of the clock, so what is recent, the points, checkpoints and clean-ups of hours are in it.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import statistics
@@ -13,8 +11,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 import attrs
 import click
@@ -55,8 +55,8 @@ class Window:
     """What a run is like after some transactions, and what they took."""
 
     last: int
-    cpu_us: float
-    """The processor time of a transaction, of all threads of the process."""
+    cost: float
+    """The processor time of a transaction in µs, of all threads of the process, or how many functions it calls."""
     resident_mib: float
     objects: int
     """The blocks of memory that Python has allocated, about one for each object that is not garbage."""
@@ -66,6 +66,26 @@ class Window:
     """Those below the topology's folder."""
 
 
+class Calls:
+    """Counts the calls of functions, of Python's and of C's, in this thread and in those that begin in its context."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        for profiled in (threading, sys):
+            profiled.setprofile(self._tell)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for profiled in (threading, sys):
+            profiled.setprofile(None)
+
+    def _tell(self, _frame: FrameType, event: str, _argument: Any) -> None:
+        if event in {"call", "c_call"}:
+            self.count += 1
+
+
 @attrs.define(eq=False)
 class Windows:
     """The windows of a run, each measured as the next one begins."""
@@ -73,8 +93,13 @@ class Windows:
     folder: Path
     clock: SimulatedClock
     size: int
+    calls: Calls | None = None
+    """What the cost of a transaction is counted by; None: it is the processor time."""
     done: list[Window] = attrs.field(factory=list)
-    _began_secs: float = attrs.field(factory=time.process_time)
+    _spent_before: float = attrs.field(default=attrs.Factory(lambda self: self._spent(), takes_self=True))
+
+    def _spent(self) -> float:
+        return time.process_time() * 1e6 if self.calls is None else self.calls.count
 
     def pass_one(self, txid: int) -> None:
         """Take note that a transaction begins."""
@@ -84,20 +109,20 @@ class Windows:
             self._end(txid - 1)
 
     def _end(self, last: int) -> None:
-        cpu_us = (time.process_time() - self._began_secs) / self.size * 1e6
+        cost = (self._spent() - self._spent_before) / self.size
         descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
         files = sum(len(names) for *_, names in os.walk(self.folder))
         gc.collect()  # what is garbage by now would count until the next full collection, some 40,000 transactions on
         # Not by gc.get_objects(), which refers to each of them: a tuple that another thread is making at that moment may
         # then not be resized, and that thread gets a SystemError.
         seen = resident_mib(), sys.getallocatedblocks(), threading.active_count(), descriptors, files
-        self.done.append(Window(last, cpu_us, *seen))
+        self.done.append(Window(last, cost, *seen))
+        what, unit = ("CPU each", " µs") if self.calls is None else ("calls each", "")
         if len(self.done) == 1:
-            _say(
-                f"{'transactions':>12} {'CPU each':>9} {'MiB':>6} {'objects':>9} {'threads':>7} {'fds':>5} {'files':>7}"
-            )
-        _say(f"{last:12,} {cpu_us:6.0f} µs {seen[0]:6.0f} {seen[1]:9,} {seen[2]:7} {seen[3]:5} {seen[4]:7,}")
-        self._began_secs = time.process_time()  # to look costs no transaction anything
+            _say(f"{'transactions':>12} {what:>10} {'MiB':>6} {'objects':>9} {'threads':>7} {'fds':>5} {'files':>7}")
+        each = f"{cost:,.0f}{unit}"
+        _say(f"{last:12,} {each:>10} {seen[0]:6.0f} {seen[1]:9,} {seen[2]:7} {seen[3]:5} {seen[4]:7,}")
+        self._spent_before = self._spent()  # to look costs no transaction anything
 
 
 def _say(text: str) -> None:
@@ -145,10 +170,10 @@ class _Spout(TransactionalSpout):
         return _One()
 
 
-def long_run(folder: Path, transactions: int, window: int) -> list[Window]:
+def long_run(folder: Path, transactions: int, window: int, calls: Calls | None = None) -> list[Window]:
     """Make transactions in one run; return its windows."""
     clock = SimulatedClock(time.time() - transactions * STEP_SECS)
-    windows = Windows(folder, clock, window)
+    windows = Windows(folder, clock, window, calls)
     builder = TransactionalTopologyBuilder("long", "ones", _Spout(transactions + 1, windows), 1)
     builder.set_committer_bolt("sum", ReduceCommitter("sums", "id", "n"), 1).fields_grouping("ones", Fields("id"))
     builder.set_state("sums", DeltaState(folder / "sums", Fields("id: long"), Fields("n: long")))
@@ -160,7 +185,7 @@ def long_run(folder: Path, transactions: int, window: int) -> list[Window]:
 def broken(windows: list[Window]) -> list[str]:
     """Compare the last window with the first, and print how; return in words what is too much."""
     first, last = windows[0], windows[-1]
-    line = statistics.linear_regression([each.last for each in windows], [each.cpu_us for each in windows])
+    line = statistics.linear_regression([each.last for each in windows], [each.cost for each in windows])
     on_line = [line.intercept + line.slope * each.last for each in (first, last)]
     share, more_mib = on_line[1] / on_line[0], last.resident_mib - first.resident_mib
     click.echo(
@@ -174,10 +199,11 @@ def broken(windows: list[Window]) -> list[str]:
 @click.command()
 @click.option("--transactions", default=1_000_000, show_default=True, type=click.IntRange(2))
 @click.option("--window", default=10_000, show_default=True, type=click.IntRange(1), help="Transactions of a line.")
-def main(transactions: int, window: int) -> None:
+@click.option("--calls", is_flag=True, help="Count calls of functions, which no load changes, and not processor time.")
+def main(transactions: int, window: int, *, calls: bool) -> None:
     """Make transactions in one run, without Spark; fail if the last ones cost more than the first."""
-    with tempfile.TemporaryDirectory(prefix="txtopo-long-run-") as scratch:
-        found = broken(long_run(Path(scratch), transactions, window))
+    with tempfile.TemporaryDirectory(prefix="txtopo-long-run-") as scratch, Calls() if calls else nullcontext() as told:
+        found = broken(long_run(Path(scratch), transactions, window, told))
     if found:
         click.echo(f"too much: {', '.join(found)}")
         sys.exit(1)

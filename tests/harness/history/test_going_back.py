@@ -3,8 +3,6 @@
 Its tables are of each kind, and are compared with those of an undisturbed topology that keeps every version.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator

@@ -1,13 +1,12 @@
 """A long run is measured window by window, and what it is measured by is right."""
 
-from __future__ import annotations
-
+import threading
 from pathlib import Path
 
 import pytest
 
 from state import read_table
-from tests.harness.history.long_run import Window, broken, long_run
+from tests.harness.history.long_run import Calls, Window, broken, long_run
 
 
 @pytest.mark.slow
@@ -18,14 +17,25 @@ def test_windows(tmp_path: Path) -> None:
     assert sum(read_table(tmp_path / "sums")["n"].to_pylist()) == 601  # the last one ends the last window
     assert windows[2].threads <= windows[1].threads + 1
     assert windows[2].descriptors <= windows[1].descriptors + 2
-    assert all(each.cpu_us > 0 for each in windows)
+    assert all(each.cost > 0 for each in windows)
+
+
+def test_calls() -> None:
+    """Calls are counted, of C's functions, too, in threads that begin meanwhile, and no more once the context ends."""
+    with Calls() as calls:
+        thread = threading.Thread(target=lambda: [len(str(number)) for number in range(100)])
+        thread.start()
+        thread.join()
+    counted = calls.count
+    assert len(str(counted)) > 0
+    assert 100 <= counted == calls.count < 300
 
 
 def test_what_is_too_much() -> None:
-    """The last window is compared with the first by the processor time of a transaction and by memory."""
+    """The last window is compared with the first by the cost of a transaction and by memory."""
 
-    def window(last: int, cpu_us: float, mib: float) -> Window:
-        return Window(last, cpu_us, mib, objects=10, threads=2, descriptors=3, files=4)
+    def window(last: int, cost: float, mib: float) -> Window:
+        return Window(last, cost, mib, objects=10, threads=2, descriptors=3, files=4)
 
     first = window(10, 100.0, 200.0)
     assert broken([first, window(20, 104.0, 210.0)]) == []

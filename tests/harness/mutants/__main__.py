@@ -4,8 +4,6 @@ Each bug goes into a copy of the sources. Then the simulator looks for it, and w
 in for the code in question, the tests of that code do. None may survive.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -13,8 +13,6 @@ tables or store replace that code. The lines without the bug must be in the sour
 once the code has moved on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

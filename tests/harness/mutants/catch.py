@@ -3,8 +3,6 @@
 It prints a line of JSON for each subject: the failing seed, and the violation, null if there is none.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -4,8 +4,6 @@ mutmut changes a copy of the sources and runs the tests that reach what it has c
 ``pyproject.toml``. Not every change is a bug: words of messages and log lines are nobody's promise.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

@@ -4,8 +4,6 @@ Each kills processes at random for as long as it is told to, and then checks tha
 too early.
 """
 
-from __future__ import annotations
-
 import click
 
 from tests.harness.soak.chain.command import main as chain

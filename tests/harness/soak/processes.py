@@ -1,7 +1,5 @@
 """The processes of a run, in a session of their own: Spark's Python workers leave the driver's process group."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

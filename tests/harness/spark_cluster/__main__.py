@@ -5,8 +5,6 @@ txtopo. With ``--kill``, one worker dies with its executor in the middle of the 
 plain calculation says, row by row.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

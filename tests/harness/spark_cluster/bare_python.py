@@ -1,7 +1,5 @@
 """The executors' Python: it has all that is installed here except txtopo."""
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 import venv

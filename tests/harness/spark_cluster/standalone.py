@@ -1,7 +1,5 @@
 """A real Spark standalone cluster on this machine: a master and workers on 127.0.0.1, from the pip-installed pyspark."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """A standalone cluster by the command itself: packages are shipped, and a worker is killed in the middle."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from pathlib import Path

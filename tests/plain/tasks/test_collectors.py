@@ -1,7 +1,5 @@
 """Collectors: a tree adds up (MI1-MI3), and mistakes are refused."""
 
-from __future__ import annotations
-
 import logging
 import random
 from collections import Counter
@@ -290,7 +288,7 @@ class Odd(str):
 
 
 def test_the_errors_of_a_key():
-    """What a key's own hash raises is the bolt's error."""
+    """What a key's hash raises is the bolt's error."""
     bench = Bench(LOCAL)
     bench.output.streams["default"].choices[:] = [Choice(one=lambda _: LOCAL, key=KeyChoice(0, lambda _: LOCAL))]
     with pytest.raises(KeyError, match="own"):

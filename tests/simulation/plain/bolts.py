@@ -1,7 +1,5 @@
 """Bolts that do right by their inputs, in every way that is usual, and bolts that do not."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 

@@ -1,7 +1,5 @@
 """What bolts must do with their inputs: each that does not is named, with what it did; no right one is."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.budgets import examples
@@ -50,5 +48,5 @@ def test_an_input_that_is_held_for_ever(command_line):
     """A join may do that, so it is no finding; a warning names the task."""
     result = command_line("simulate", TARGET, "--set", "name=Keeps", "--seeds", "20", "--processes", "1")
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("warning: bolt 'judged' (task 3) still held ")
+    assert result.output.startswith("warning: bolt 'judged' (task 3) had ")
     assert "every promise held" in result.output

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from tests.full_disk import no_descriptor_left
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.errors import JobFailure
-from txtopo.spark.jobs import cancels, workers as spark_workers
 from txtopo.spark.jobs.cancels import Cancels
 from txtopo.spark.jobs.workers import SparkWorkers
 
@@ -54,15 +53,14 @@ class Context:
 
 
 @pytest.fixture
-def context(monkeypatch: pytest.MonkeyPatch) -> Context:
-    """A session that is cancelled often."""
-    monkeypatch.setattr(cancels, "REPEAT_SECS", 0.01)
+def context() -> Context:
+    """A session without Spark."""
     return Context()
 
 
 def test_before_spark_has_the_job(context: Context) -> None:
     """It is repeated until the job has ended, and only for its group."""
-    made = Cancels(context)  # type: ignore[arg-type]
+    made = Cancels(context, repeat_secs=0.01)  # type: ignore[arg-type]
     with made.running("a"):
         made.cancel("a")
         wait_for("three cancels that are lost", lambda: context.cancelled["a"] >= 3)
@@ -74,7 +72,7 @@ def test_before_spark_has_the_job(context: Context) -> None:
 
 def test_before_the_job_begins(context: Context) -> None:
     """It does not begin; the next one of that name does."""
-    made = Cancels(context)  # type: ignore[arg-type]
+    made = Cancels(context, repeat_secs=0.01)  # type: ignore[arg-type]
     made.cancel("a")
     with pytest.raises(JobFailure, match="cancelled"), made.running("a"):
         raise AssertionError("begun")
@@ -84,10 +82,9 @@ def test_before_the_job_begins(context: Context) -> None:
 
 
 @pytest.fixture
-def workers(context: Context, monkeypatch: pytest.MonkeyPatch) -> SparkWorkers:
+def workers(context: Context) -> SparkWorkers:
     """Workers whose jobs end at once."""
-    monkeypatch.setattr(spark_workers, "RETRY_SECS", 0.01)
-    return SparkWorkers(context, b"key", lambda *_: None)  # type: ignore[arg-type]
+    return SparkWorkers(context, b"key", lambda *_: None, retry_secs=0.01)  # type: ignore[arg-type]
 
 
 def test_no_descriptor_for_a_job(context: Context, workers: SparkWorkers) -> None:
@@ -119,11 +116,10 @@ def test_no_thread_for_a_job(workers: SparkWorkers, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.spark
-def test_worker_without_a_descriptor(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_without_a_descriptor(spark: SparkSession) -> None:
     """The same with Spark itself: its JVM lives, whether or not this process can reach it."""
-    monkeypatch.setattr(spark_workers, "RETRY_SECS", 0.1)
     ended: queue.Queue[Exception | None] = queue.Queue()
-    workers = SparkWorkers(spark.sparkContext, b"key", lambda *_: None)
+    workers = SparkWorkers(spark.sparkContext, b"key", lambda *_: None, retry_secs=0.1)
     with no_descriptor_left():
         workers.start(0, 0, ended.put)
         with pytest.raises(queue.Empty):

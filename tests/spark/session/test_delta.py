@@ -1,7 +1,5 @@
 """Delta through Spark: a DataFrame bolt joins a dimension table, in a session that has Delta or says what is missing."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pyarrow as pa
@@ -64,7 +62,7 @@ def test_undeclared(spark: SparkSession, dimension: pathlib.Path, tmp_path: path
 
 
 def test_settings_of_the_caller() -> None:
-    """The caller's own extensions, catalog and JARs are kept; what is missing is added."""
+    """The caller's extensions, catalog and JARs are kept; what is missing is added."""
     given = {"spark.sql.extensions": "your.Own", "spark.jars": "/jars/delta-spark_2.13-4.0.0.jar"}
     added = {"spark.sql.extensions": f"your.Own,{EXTENSION}", "spark.sql.catalog.spark_catalog": CATALOG}
     partitions = "spark.databricks.delta.snapshotPartitions"

@@ -1,7 +1,5 @@
 """Shipping: what a driver has imported is imported from the zip file alone, and what is installed stays out of it."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import subprocess
@@ -109,7 +107,7 @@ def test_nothing_for_a_local_master(spark: SparkSession) -> None:
     ],
 )
 def test_which_masters_are_local(master: str, here: bool, local: bool) -> None:
-    """Masters whose tasks run in the driver's own JVM are local; other processes on this machine are here alone."""
+    """Masters whose tasks run in the driver's JVM are local; other processes on this machine are here alone."""
     assert (is_here(master), is_local(master)) == (here, local)
 
 

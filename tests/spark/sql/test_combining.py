@@ -1,7 +1,5 @@
 """Rows that Spark SQL combines for a bolt."""
 
-from __future__ import annotations
-
 import operator
 import random
 from collections import Counter
@@ -226,7 +224,7 @@ def test_failure(spark: SparkSession, combined_frames) -> None:
 
 @pytest.fixture
 def adapt(spark: SparkSession) -> Iterator[Callable[[], None]]:
-    """Lets the session plan adaptively, by its caller's own setting, for the rest of a test."""
+    """Lets the session plan adaptively, by its caller's setting, for the rest of a test."""
     yield lambda: spark.conf.set("spark.sql.adaptive.enabled", "true")
     spark.conf.unset("spark.sql.adaptive.enabled")
 

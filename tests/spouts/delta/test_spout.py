@@ -1,7 +1,5 @@
 """A Delta table as a source: each row once, whatever is done to the table meanwhile, or a refusal that says why."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections import Counter
@@ -158,7 +156,7 @@ def test_a_restore_that_only_adds_files(path: str) -> None:
 
 
 def test_the_change_data_feed(tmp_path: Path) -> None:
-    """Changes come as Delta's own reader has them, of overwritten and restored files, too; what was there as inserts."""
+    """Changes come as Delta's reader has them, of overwritten and restored files, too; what was there as inserts."""
     path = str(tmp_path / "table")
     feed = {"delta.enableChangeDataFeed": "true"}
     write_deltalake(path, pa.table({"n": pa.array([0, 1, 2], pa.int64()), "what": list("abc")}), configuration=feed)

@@ -1,7 +1,5 @@
 """A growing folder, the coordinators that watch it one after another, and what they should have taken."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

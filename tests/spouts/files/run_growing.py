@@ -3,8 +3,6 @@
 ``python -m tests.spouts.files.run_growing FOLDER OUTPUT UNTIL [name=value …]``
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -16,7 +16,6 @@ import pytest
 
 pytest.importorskip("obstore")
 
-from spouts.files import bucket as files_bucket
 from spouts.files.file_system import DISK
 from spouts.files.spout import FilesTransactionalSpout
 from tests.object_server import object_store
@@ -119,17 +118,14 @@ def parquet_bytes():
         ("a.parquet", parquet_bytes()),
     ],
 )
-def test_every_format_reads_what_it_reads_of_a_disk(bucket, tmp_path, monkeypatch, name, content):
+def test_every_format_reads_what_it_reads_of_a_disk(bucket, tmp_path, name, content):
     """Also when an object is read in many small parts."""
-    monkeypatch.setattr(files_bucket, "_READ_BYTES_MIN", 64)
-    monkeypatch.setattr(files_bucket, "_READ_BYTES_MAX", 300)
     filled(bucket, {name: content})
     (tmp_path / name).write_bytes(content)
     fields = Fields("word: string", "n: long")
-    found, expected = (
-        read(FilesTransactionalSpout(each, fields, batch_bytes=999), 2) for each in (str(bucket), tmp_path)
-    )
-    assert found == expected != []
+    there, here = (FilesTransactionalSpout(each, fields, batch_bytes=999) for each in (str(bucket), tmp_path))
+    there.files = attrs.evolve(there.files, read_bytes_min=64, read_bytes_max=300)
+    assert read(there, 2) == read(here, 2) != []
 
 
 @pytest.mark.parametrize(
@@ -221,8 +217,8 @@ def test_an_object_that_is_replaced_after_it_was_taken_is_not_read_again(growing
 
 def test_an_object_that_is_replaced_while_it_is_read_is_refused(growing, monkeypatch):
     """No attempt reads a part of one and a part of another; the original put back is read."""
-    monkeypatch.setattr(files_bucket, "_READ_BYTES_MIN", 4)
     spout = FilesTransactionalSpout(filled(growing.objects, {"a": "1111\n2222\n3333\n"}))
+    spout.files = attrs.evolve(spout.files, read_bytes_min=4)
     made = plan(spout)
     planned, got = made[0], ObjectFolder.get_range_of
 

@@ -1,7 +1,5 @@
 """What spouts tell ``txtopo audit`` of the input that a transaction took: each partition begins where it ended."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -55,7 +53,7 @@ def test_files(tmp_path, tasks):
 
 
 def test_partitioned_spouts_are_asked_for_each_partition():
-    """The adapter asks ``input_range`` with the partition's own metadata; without the method nothing is told."""
+    """The adapter asks ``input_range`` with the partition's metadata; without the method nothing is told."""
 
     class Told(LogSpout):
         def input_range(self, metadata, previous_metadata):

@@ -1,7 +1,5 @@
 """Commands are called here as in the tests of commands; topics are in memory and on a broker."""
 
-from __future__ import annotations
-
 from tests.cli.conftest import command_line
 from tests.spouts.kafka.places import broker_place, place
 

@@ -1,7 +1,5 @@
 """The transactional spouts over Kafka, reading a MemoryLog."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout

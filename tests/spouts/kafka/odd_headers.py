@@ -1,10 +1,8 @@
 """A program that reads records one of which has a header whose name is not UTF-8, and prints what has become of it.
 
 It is run as a process of its own, since confluent-kafka lets such a record end the process that reads it carelessly. The
-broker is librdkafka's own fake one. Only C can write such a name.
+broker is librdkafka's fake one. Only C can write such a name.
 """
-
-from __future__ import annotations
 
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """A topic of its own, in memory or on a real broker: what both must promise is tested on each."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any

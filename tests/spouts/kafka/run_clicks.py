@@ -4,8 +4,6 @@
 ``end`` to end with what is there, or ``endless``.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

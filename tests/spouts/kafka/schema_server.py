@@ -1,7 +1,5 @@
 """A schema registry in this process: subjects with versions, ids, references, compatibility, and ways to fail."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import re

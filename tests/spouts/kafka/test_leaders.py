@@ -1,7 +1,5 @@
 """A cluster of three brokers, whose leaders die while runs read: every total is what was produced."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 from collections.abc import Iterator

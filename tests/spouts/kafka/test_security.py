@@ -1,7 +1,5 @@
 """A broker that asks for a password: it is resolved where clients are made, and is in no error, log, file or table."""
 
-from __future__ import annotations
-
 import logging
 import re
 import subprocess

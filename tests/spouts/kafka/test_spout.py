@@ -1,7 +1,5 @@
 """The spouts over Kafka, on topics in memory: what they plan, refuse, leave for later and publish."""
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import re
@@ -396,7 +394,7 @@ def test_lag(world):
 
 
 def test_offsets_are_published_after_their_commit(world):
-    """For Kafka's own tools; at most once a second, and the last ones when the coordinator is closed."""
+    """For Kafka's tools; at most once a second, and the last ones when the coordinator is closed."""
     world.append("t", [b"x"] * 25, 0)
     driven = Driven(world, publish_group="shown")
     driven.begin()

@@ -1,10 +1,9 @@
 """A table whose rows are updated as a source: each row as it was after its last update, or a refusal that says why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -33,9 +32,11 @@ def client(postgres: PostgresServer, schema: str) -> Iterator[Client]:
         yield client
 
 
-def spout_of(client: Client, **options: Any) -> OpaqueSqlTransactionalSpout:
+def spout_of(client: Client, settling_secs: int = 1, **options: Any) -> OpaqueSqlTransactionalSpout:
     options = {"schema": client.schema, "watch": True, "poll_secs": 0, **options}
-    return OpaqueSqlTransactionalSpout(client.url, "rows", FIELDS, **options)
+    spout = OpaqueSqlTransactionalSpout(client.url, "rows", FIELDS, **options)
+    spout.table = attrs.evolve(spout.table, settling_secs=settling_secs)
+    return spout
 
 
 class Reader:
@@ -128,11 +129,10 @@ def test_many_rows_of_one_time(client: Client) -> None:
     assert reader.taken == 4
 
 
-def test_an_end_while_others_write(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_while_others_write(client: Client) -> None:
     """A run without ``watch`` ends with what was changed before its start, whatever is changed meanwhile."""
-    monkeypatch.setattr("spouts.sql.table.SETTLING_SECS", 0)
     client.run("INSERT INTO rows SELECT n, 'row' FROM generate_series(1, 4) AS n")
-    reader = Reader(spout_of(client, watch=False, rows_max=3))
+    reader = Reader(spout_of(client, settling_secs=0, watch=False, rows_max=3))
     for number in range(5, 20):
         client.run(PUT.format(number, "later"))
         assert reader.coordinator.is_exhausted() == (number > 6)
@@ -156,12 +156,11 @@ STEPS = st.lists(
 @given(steps=STEPS)
 def test_any_order_of_writers(postgres: PostgresServer, steps: list[tuple[str, int]]) -> None:
     """However three writers change rows of theirs, commit and roll back: what came last of each row is what it is."""
-    with pytest.MonkeyPatch.context() as patch, Client(postgres.url, "any_change") as client:
-        patch.setattr("spouts.sql.table.SETTLING_SECS", 0)  # nobody holds up the server's processes
+    with Client(postgres.url, "any_change") as client:
         client.run("DROP SCHEMA IF EXISTS any_change CASCADE")
         client.run("CREATE SCHEMA any_change")
         client.run(MADE)
-        reader, writers = Reader(spout_of(client, rows_max=2)), [client.other() for _ in range(3)]
+        reader, writers = Reader(spout_of(client, settling_secs=0, rows_max=2)), [client.other() for _ in range(3)]
         for at, (step, number) in enumerate([*steps, *(("commit", each) for each in range(3)), ("take", 0)]):
             writer = writers[number]
             if step == "put":

@@ -1,7 +1,5 @@
 """Shared by the tests of tables that also have Spark's Delta as a reader or a writer."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor

@@ -1,7 +1,5 @@
 """Tables of counts, as the tests of DeltaState open and fill them."""
 
-from __future__ import annotations
-
 import json
 import operator
 import threading

@@ -1,7 +1,5 @@
 """A run over one table whose coordinator dies again and again, and what the table should hold at its end."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

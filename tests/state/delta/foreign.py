@@ -1,7 +1,5 @@
 """What somebody else does to a table, with another library than ours or by hand."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Executors in this process, for what a state has its executors do."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any

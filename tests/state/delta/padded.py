@@ -1,7 +1,5 @@
 """Tables whose files all have dead rows, so that whatever is tested with them meets deletion vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import attrs

@@ -1,7 +1,5 @@
 """What the process with a session of Spark and Delta does for tests."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The life of a table by a clock of its own: what it keeps, and what of it can be read."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """What somebody else does to a table with deletion vectors: rows that move are believed, rows that change refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path

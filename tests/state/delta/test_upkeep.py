@@ -1,7 +1,5 @@
 """Upkeep of the folder that txtopo writes data files into: what is needed stays, what is not goes in time."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -214,7 +212,7 @@ def test_the_versions_that_are_kept(tmp_path, monkeypatch, is_vacuumed):
 @pytest.mark.parametrize(("vacuum_days", "rewind_days", "is_kept"), [(7, 7, False), (7, 80, True), (80, 7, True)])
 def test_a_longer_history_is_kept(tmp_path, monkeypatch, vacuum_days, rewind_days, is_kept):
     """The longer one of vacuum's retention and ``topology.rewind.hours`` keeps log entries and files that the other and
-    Delta's own defaults would let go."""
+    Delta's defaults would let go."""
     often = {"upkeep_every_writes": 1, "vacuum_retention_hours": vacuum_days * 24}
     declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), **often)
     opened = declared.open("topology", "s", "life", 1)

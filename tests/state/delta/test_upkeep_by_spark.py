@@ -1,7 +1,5 @@
 """OPTIMIZE, ZORDER, VACUUM and CHECKPOINT by Spark's Delta beside our own writes, and its readers held open meanwhile."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

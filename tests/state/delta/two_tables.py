@@ -1,7 +1,5 @@
 """A topology with two tables that add up to the same: what the audit, readers and other commands are tested on."""
 
-from __future__ import annotations
-
 import pathlib
 
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout

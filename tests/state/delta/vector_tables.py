@@ -1,7 +1,5 @@
 """Tables with deletion vectors, made through the parts of the log alone, and what they should hold."""
 
-from __future__ import annotations
-
 import json
 import random
 import uuid

@@ -1,7 +1,5 @@
 """The builder: every mistake in a graph is found by build(), named, with its remedy."""
 
-from __future__ import annotations
-
 import datetime as dt
 import threading
 from collections.abc import Callable
@@ -25,12 +23,14 @@ from state.memory import MemoryState
 from tests.bolts import Pass, PassBatch, Take
 from txtopo import (
     ArrowBatchBolt,
+    BasicBolt,
     DataFrameBolt,
     Fields,
     ICommitter,
     TransactionalTopologyBuilder,
 )
 from txtopo.errors import TopologyError
+from txtopo.topology.plans.description import shown_class_of
 from txtopo.topology.plans.plan import Phase
 
 
@@ -296,15 +296,36 @@ def test_a_table_inside_another_by_a_symbolic_link(tmp_path):
 class Learns(PassBatch):
     """Has attributes of its own with the names of properties that committers of txtopo have."""
 
+    grouped_by = property(lambda _: None)
+    table_mistakes = output_mistakes = "many"
+
     def __init__(self):
-        self.folds, self.grouped_by = 5, None
+        self.folds, self.verbs = 5, [3, 4]
 
 
-def test_attributes_that_are_named_as_properties_of_committers():
+class Listens(BasicBolt):
+    """Has attributes of its own with the names of what batch bolts ask for."""
+
+    output_fields = Fields("attempt", "word")
+
+    def __init__(self):
+        self.quiet_after = 5
+
+    def execute(self, tuple, collector):
+        """Pass a word on."""
+
+    def at_end(self):
+        """Tell something else."""
+
+
+def test_attributes_that_are_named_as_those_of_other_bolts():
     """They are the user's own, and mean nothing here."""
     builder = TransactionalTopologyBuilder("own", "spout", MemoryTransactionalSpout([], Fields("word", "n"), 1))
-    builder.set_bolt("bolt", Learns(), 2).shuffle_grouping("spout")
-    assert builder.build().plan.folds == {}
+    builder.set_bolt("learns", Learns(), 2).shuffle_grouping("spout")
+    builder.set_bolt("listens", Listens()).shuffle_grouping("spout")
+    plan = builder.build().plan
+    assert (plan.folds, plan.quiet_after, plan.at_end) == ({}, None, False)
+    assert [shown_class_of(bolt) for bolt in plan.bolts] == ["Learns", "Listens"]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])

@@ -1,7 +1,5 @@
 """Choosing: which tasks get a tuple, for each grouping (T-SHUFFLE, T-SHUFFLE2, T-PKG, T-FIELD, T-CUSTOM)."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -104,10 +102,9 @@ def test_fields_by_content(equal):
     assert len(chosen) == 1
 
 
-def test_keys_are_remembered_within_bounds(monkeypatch):
+def test_keys_are_remembered_within_bounds():
     """Some keys are remembered and no long ones; those that are not go where they went before."""
-    monkeypatch.setattr(groupings, "KEYS_MAX", 8)
-    by_key = groupings.ByKey(lambda key: sum(map(ord, key)))
+    by_key = groupings.ByKey(lambda key: sum(map(ord, key)), keys_max=8)
     keys = [f"{i}-" * (1 + 100 * (i % 2)) for i in range(100)]
     for _ in range(2):
         assert [by_key[key] for key in keys] == [by_key.decide(key) for key in keys]

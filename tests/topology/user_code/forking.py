@@ -1,7 +1,5 @@
 """Topologies whose components fork, for tests inline and on Spark: each says how the children ended."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What user code prints and logs: whose it is, in lines, bounded; everything else stays as it was."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re
@@ -316,7 +314,7 @@ def test_two_runs_of_a_process(lines):
 
 
 def test_own_warnings_without_logging() -> None:
-    """Where nobody has configured logging, txtopo's own warnings go to standard error, as Python's do."""
+    """Where nobody has configured logging, txtopo's warnings go to standard error, as Python's do."""
     code = (
         "import logging\n"
         "from txtopo.topology.user_code.output import user_output_logged\n"

@@ -9,8 +9,6 @@ second coordinator, let one make its next step, or kill one. The search visits e
 once, by depth first. After each end a third coordinator runs alone, and finishes what is left.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence

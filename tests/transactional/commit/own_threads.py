@@ -1,7 +1,5 @@
 """Threads of a bolt's own, at work beside the one that calls the bolt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """What the system is asked for in one commit of two tables: nothing becomes visible before what it rests on is synced."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil
@@ -107,6 +105,6 @@ def test_a_group_is_synced_before_it_is_decided_and_decided_before_it_is_publish
     for table in ("words", "total"):
         synced_new(trace, rf"{table}/_data/\S+\.parquet", deciding)
     entered = trace.where(r"fdatasync _txtopo/journal/\S+\.jsonl", "end", deciding)
-    trace.where(f"fsync {re.escape(str(tmp_path))}", "end", deciding)  # the output folder's own name
+    trace.where(f"fsync {re.escape(str(tmp_path))}", "end", deciding)  # the output folder's name
     header = trace.where(r"link \S+ _txtopo/journal/\S+\.jsonl", "end", entered)
     assert header < trace.where(r"fsync _txtopo/journal/\S+", "end", entered)

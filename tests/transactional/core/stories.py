@@ -1,7 +1,5 @@
 """How many stories of the coordinator begin."""
 
-from __future__ import annotations
-
 from txtopo.testing.scenario import Scenario, ask, begun, recovered, run, save
 
 

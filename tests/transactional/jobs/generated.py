@@ -1,7 +1,5 @@
 """Topologies drawn at random, whose tables depend on the input alone: for comparing ways to run them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 

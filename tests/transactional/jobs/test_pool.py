@@ -1,7 +1,5 @@
 """The pool of real-time mode, as a state machine: every call is answered once or lost once, whatever its workers do."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import hypothesis.strategies as st
@@ -327,15 +325,15 @@ class AnyHistory(RuleBasedStateMachine):
     @invariant()
     def nothing_is_kept_of_what_has_ended(self) -> None:
         assert set(self.pool.jobs) == {number for number in self.asked if not self.ended[number]}
-        for who, held in self.pool.held().items():
+        for who, calls in self.pool.calls().items():
             assert self.living.get(who[0]) == who[1]
-            assert set(held) == set(self.given[who]), "the pool knows what each worker holds"
-            assert not any(self.ended[number] for number, _ in held)
+            assert set(calls) == set(self.given[who]), "the pool knows what each worker holds"
+            assert not any(self.ended[number] for number, _ in calls)
 
     @invariant()
     def nothing_waits_while_a_worker_lives(self) -> None:
         if self.living:
-            held = {(number, place.attempt) for calls in self.pool.held().values() for number, place in calls}
+            held = {(number, place.attempt) for calls in self.pool.calls().values() for number, place in calls}
             waiting = {
                 (number, index)
                 for number in self.pool.jobs

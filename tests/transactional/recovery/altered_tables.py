@@ -1,7 +1,5 @@
 """What somebody else may do to a table itself, so that txtopo can't write to it any more."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Stores and states that crash at a chosen durable step, before or after it: what is durable stays."""
 
-from __future__ import annotations
-
 import attrs
 
 from txtopo.api.state import OpenedState, State

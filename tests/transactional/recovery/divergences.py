@@ -1,7 +1,5 @@
 """A topology with two tables, and what may happen to it between two runs."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 import sqlite3

@@ -4,8 +4,6 @@ There are a transactional state and an opaque one, which a bolt updates by key; 
 table of rows, partitioned.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 from collections import Counter

@@ -1,9 +1,8 @@
 """Repeated failures: what is logged of them."""
 
-from __future__ import annotations
-
 import logging
 import os
+import traceback
 
 import pytest
 
@@ -13,6 +12,7 @@ from tests.bolts import Count
 from tests.topologies import committing
 from txtopo import Config, FailedException, Fields, ReportedFailedException
 from txtopo.attempts import TransactionAttempt
+from txtopo.errors import TxtopoError
 from txtopo.testing import run_inline
 from txtopo.transactional.core.record.facts import Trouble
 from txtopo.transactional.core.record.history import HistoryEvent
@@ -35,7 +35,7 @@ def test_a_busy_machine(caplog, monkeypatch, error, load, is_hinted):
 class Telling(Count):
     """Fails for a reason that has secrets in it."""
 
-    def __init__(self, failure: type[FailedException]) -> None:
+    def __init__(self, failure: type[Exception]) -> None:
         super().__init__()
         self.failure = failure
 
@@ -43,18 +43,27 @@ class Telling(Count):
         raise self.failure("hunter2 at postgresql://me:swordfish@host/shop")
 
 
-@pytest.mark.parametrize("failure", [FailedException, ReportedFailedException])
-def test_reasons_have_no_secrets(caplog, monkeypatch, tmp_path, failure):
-    """Whoever calls ``run()`` has handlers of their own: the log has no secret of the settings, nor of a known form."""
+@pytest.mark.parametrize("policy", ["SKIP", "WAIT"])
+@pytest.mark.parametrize("failure", [FailedException, ReportedFailedException, ValueError])
+def test_reasons_have_no_secrets(caplog, monkeypatch, tmp_path, failure, policy):
+    """Whoever calls ``run()`` has handlers of their own: neither the log, nor the report, nor the error that is raised
+    has a secret of the settings, or of a known form.
+    """
     monkeypatch.chdir(tmp_path)
     topology = committing(
         MemoryTransactionalSpout(["a"], Fields("word"), 1),
         Telling(failure),
         words=MemoryState(Fields("word"), Fields("n")),
     )
-    skip = {"topology.transaction.max.attempts": 2, "topology.transaction.max.attempts.policy": "SKIP"}
-    with caplog.at_level(logging.INFO, "txtopo"):
-        run_inline(topology, Config({**skip, "my.password": "hunter2"}))
-    assert "… at postgresql://…@host/shop" in caplog.text
-    assert "hunter2" not in caplog.text
-    assert "swordfish" not in caplog.text
+    tries = {"topology.transaction.max.attempts": 2, "topology.transaction.max.attempts.policy": policy}
+    config = Config({**tries, "my.password": "hunter2"})
+    told = []
+    with caplog.at_level(logging.DEBUG, "txtopo"):
+        try:
+            told.append(run_inline(topology, config).last_failure)
+        except TxtopoError as error:
+            told += [*traceback.format_exception(error), repr(error), str(vars(error))]
+    for text in ("".join(told), caplog.text):
+        assert "… at postgresql://…@host/shop" in text
+        assert "hunter2" not in text
+        assert "swordfish" not in text

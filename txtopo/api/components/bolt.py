@@ -122,7 +122,7 @@ class RichBolt(Bolt):
         """Acquire resources; called once, before the first ``execute``, when the topology is first active.
 
         Args:
-            config: the topology's configuration, merged with the component's own settings.
+            config: the topology's configuration, merged with the component's settings.
             context: this task's place in the topology.
             collector: emits, acks and fails; stays valid in later calls.
         """
@@ -158,7 +158,7 @@ class RichBolt(Bolt):
         """Release resources; called at the end of a run, but not if the worker is killed."""
 
 
-class _TakesBatches(Bolt):
+class TakesBatches(Bolt):
     """What batch bolts have, whatever their tuples come as."""
 
     quiet_after: dt.timedelta | None = None
@@ -192,7 +192,7 @@ class _TakesBatches(Bolt):
         """Prepare for one batch.
 
         Args:
-            config: the topology's configuration, merged with the component's own settings.
+            config: the topology's configuration, merged with the component's settings.
             context: this task's place in the topology; a committer gets its states from ``context.state(name)``.
             collector: emits tuples; stays valid in later calls.
             attempt: the transaction and the attempt at it.
@@ -206,7 +206,7 @@ class _TakesBatches(Bolt):
         """
 
 
-class BatchBolt(_TakesBatches):
+class BatchBolt(TakesBatches):
     """A bolt that processes one batch: all tuples of one attempt that reach one task.
 
     *You* keep intermediate results in attributes. Between ``execute`` and ``finish_batch`` a committer object
@@ -276,7 +276,7 @@ class BatchBolt(_TakesBatches):
         self.execute_batch(batch)
 
 
-class ArrowBatchBolt(_TakesBatches):
+class ArrowBatchBolt(TakesBatches):
     """A batch bolt that receives its tuples as Arrow record batches; its input streams must be columnar.
 
     It has the same contract as :class:`BatchBolt`. The first column of a batch is the attempt, a struct of

@@ -79,7 +79,7 @@ def as_transactional(spout: PartitionedTransactionalSpout) -> TransactionalSpout
 
 
 def spout_as_written(spout: AnySpout) -> AnySpout:
-    """Return the user's own spout, given either that spout or the adapter from :func:`as_transactional`."""
+    """Return the user's spout, given either that spout or the adapter from :func:`as_transactional`."""
     return spout.partitioned if isinstance(spout, _AdaptedSpout) else spout
 
 

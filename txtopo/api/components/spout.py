@@ -59,7 +59,7 @@ class Spout(Component):
         """Acquire resources; called once, before all else, when the topology is first active.
 
         Args:
-            config: the topology's configuration, merged with the component's own settings.
+            config: the topology's configuration, merged with the component's settings.
             context: this task's place in the topology.
             collector: emits; stays valid in later calls.
         """

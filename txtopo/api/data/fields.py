@@ -21,7 +21,7 @@ ATTEMPT_FIELD = "attempt"
 """The name of a stream's first field."""
 
 ATTEMPT_FIELD_NAMES = frozenset({ATTEMPT_FIELD, "tx", "id"})
-"""Names that the first field of a stream may have: txtopo's and the two that Storm's own code uses."""
+"""Names that the first field of a stream may have: txtopo's and the two that Storm's code uses."""
 
 
 class Fields:

@@ -128,7 +128,7 @@ class AskedSpout:
         self._failures.source_failed(error)
 
     def answered(self) -> None:
-        """Note that a source that may have failed before answers again."""
+        """Record that a source that may have failed before answers again."""
         self._failures.source_answered()
 
     def finish(self, committed: int) -> None:

@@ -70,8 +70,8 @@ class References:
 
     def _with(self, planned: Planned, names: Iterable[str]) -> Planned:
         news = {name: _instead(self._of(name), planned.seen(name)) for name in names}
-        held = {each.name: each for each in planned.references}
-        return attrs.evolve(planned, references=tuple({**held, **news}.values()))
+        seen = {each.name: each for each in planned.references}
+        return attrs.evolve(planned, references=tuple({**seen, **news}.values()))
 
     def _of(self, name: str) -> SeenVersion:
         reference, now = self._references[name], self._now_secs()

@@ -14,7 +14,7 @@ import datetime as dt
 import logging
 from collections.abc import Collection, Mapping
 
-from txtopo.api.skew import BoundsSkew
+from txtopo.api.abilities import BoundsSkew
 from txtopo.api.state import OpenedState
 from txtopo.errors import FailedException
 from txtopo.topology.plans.plan import Plan

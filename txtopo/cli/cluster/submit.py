@@ -70,8 +70,8 @@ def submit(  # noqa: PLR0913, PLR0917 - options of the command line
         with connect() as client:
             after = client.submit(submission, packed.archive)
     click.echo(f"{after.id} is {after.status}")
-    if after.note:
-        click.echo(f"note: {after.note}", err=True)
+    if after.warning:
+        click.echo(f"warning: {after.warning}", err=True)
 
 
 @attrs.frozen

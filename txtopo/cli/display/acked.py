@@ -11,8 +11,8 @@ from rich.text import Text
 
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.cli.console import Console
+from txtopo.cli.display.lines import INTERVAL_SECS, Lines
 from txtopo.cli.display.live import Display
-from txtopo.cli.display.plain import INTERVAL_SECS, Lines
 from txtopo.cli.display.rate import RecentRate
 from txtopo.text.words import count_of
 
@@ -42,16 +42,17 @@ INTERRUPTED = "interrupted; what was pending is neither acked nor failed, and it
 class AckedLines(Lines):
     """Prints a line about every ten seconds: for logs and pipes."""
 
-    def __init__(self) -> None:
+    def __init__(self, every_secs: float = INTERVAL_SECS) -> None:
         super().__init__("stopping: what is pending is waited for; Ctrl-C again ends at once")
         self._rate = _Rate()
-        self._printed = time.monotonic() - INTERVAL_SECS + 1.0  # the first one soon
+        self._every_secs = every_secs
+        self._printed = time.monotonic() - every_secs + 1.0  # the first one soon
 
     def update(self, report: PlainReport) -> None:
         """Take a report, and print it if the interval has passed."""
         self._rate.add(report)
         self.print_news()
-        if report.emitted and time.monotonic() - self._printed >= INTERVAL_SECS:
+        if report.emitted and time.monotonic() - self._printed >= self._every_secs:
             self._printed = time.monotonic()
             rates = _rates(report, self._rate)
             click.echo(f"{report.topology_id}: {report.elapsed_secs:6.1f} s, {_counts(report)}, {rates}")

@@ -26,7 +26,7 @@ Handler = Callable[[int, FrameType | None], object]
 
 
 class Interrupts:
-    """Handles Ctrl-C around a run; the run's own handlers request its stop.
+    """Handles Ctrl-C around a run; the run's handlers request its stop.
 
     A signal handler calls ``on_stop`` at the first Ctrl-C, so it must only set a flag. An immediate stop prints
     ``farewell``.

@@ -12,7 +12,7 @@ from rich.text import Text
 from txtopo.api.components.partitioned import spout_as_written
 from txtopo.api.components.spout import AnySpout, PartitionedTransactionalSpout
 from txtopo.attempts import transactions_words
-from txtopo.cli.command import Command, json_option, print_json
+from txtopo.cli.command import Verdict, json_option, print_json
 from txtopo.cli.console import Console
 from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
 from txtopo.inspect.audit.evidence import audited
@@ -24,7 +24,7 @@ FINDINGS_SHOWN = 20
 SPANS_SHOWN = 5
 
 
-@click.command("audit", cls=Command)
+@click.command("audit", cls=Verdict)
 @takes_folder_or_target
 @click.option("--quick", is_flag=True, help="Do not compare the rows of each table version.")
 @click.option("--progress", "is_telling", is_flag=True, help="Tell once a second how far it is.")
@@ -41,7 +41,7 @@ def audit_command(
 
     OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; MODULE stands for the folder of that
     topology. Nothing is run or written, and the topology may be running. The command prints what it has proved. If a
-    check fails, it names the fault and the exit status is 1.
+    check fails, it names the fault and the exit status is 1; it is 2 if that can't be told.
     """
     metadata_dir, topology_id = journal_place(target)
     tell = _Progress() if is_telling else lambda *_: None

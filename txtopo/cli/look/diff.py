@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from state.delta.read.difference import TableDifference
-from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.cli.command import CommandLineError, Verdict, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError, StateAccessError
@@ -22,13 +22,7 @@ SAMPLES_SHOWN = 5
 _SIDES = 2
 
 
-class _Comparison(Command):
-    """A command whose exit status 1 says that there is a difference."""
-
-    error_status = CommandLineError.exit_code
-
-
-@click.command("diff", cls=_Comparison)
+@click.command("diff", cls=Verdict)
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @click.argument("names", metavar="[TABLE]…", nargs=-1)

@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from txtopo.attempts import attempt_words
-from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.cli.command import CommandLineError, Verdict, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.cli.target import journal_place, takes_target
 from txtopo.config import Config
@@ -26,7 +26,7 @@ from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.tasks.factory import prototypes_of
 
 
-@click.command("replay", cls=Command)
+@click.command("replay", cls=Verdict)
 @takes_target
 @click.argument("txid", metavar="TXID", type=WholeNumber(1), required=False)
 @click.option(
@@ -38,8 +38,8 @@ def replay_command(ctx: click.Context, target: Target, txid: int | None, first: 
     """Run committed transactions again, write nothing, and report whether the results are the same.
 
     If they are not, the command names the first component whose output differs (a spout whose source is not repeatable,
-    or a bolt that is not deterministic or whose code has changed), and the exit status is 1. The topology may be
-    running meanwhile.
+    or a bolt that is not deterministic or whose code has changed), and the exit status is 1; it is 2 if that
+    can't be told. The topology may be running meanwhile.
 
     A group runs on the tables as they were before it. If they keep no version of that, all transactions since the
     nearest point before run, and the command says so. What depends on a state that keeps no versions, or that the

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 
-import attrs
 import click
 
 from txtopo.assembly.environment import Environment
 from txtopo.assembly.report import Progress
 from txtopo.backfill.backfill import BackfillNews, backfill
 from txtopo.backfill.part import BackfillPart
-from txtopo.cli.command import Command, WholeNumber, discreet
+from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.interrupts import Interrupts
-from txtopo.cli.display.plain import PlainLines
+from txtopo.cli.display.lines import ProgressLines
 from txtopo.cli.look.points import planned_point
 from txtopo.cli.target import takes_target
 from txtopo.config import TopologyKind
@@ -46,12 +45,12 @@ def backfill_command(target: Target, state: str, first: int | None) -> None:
     topology is stopped, the states join it, and 'txtopo run' with the new code goes on from there. If the command is
     stopped or killed, the same command goes on.
     """
-    display = PlainLines()
+    display = ProgressLines()
     interrupts = Interrupts(display.stopping)
 
     def on_progress(progress: Progress) -> None:
         interrupts.wrap_handlers()  # by the first progress the run has installed its own
-        display.update(attrs.evolve(progress, last_failure=discreet(progress.last_failure)))
+        display.update(progress)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(interrupts)
@@ -74,7 +73,7 @@ def backfill_command(target: Target, state: str, first: int | None) -> None:
     )
 
 
-def _environment(target: Target, display: PlainLines) -> Environment:
+def _environment(target: Target, display: ProgressLines) -> Environment:
     from txtopo.spark.jobs.job_runner import spark_job_runner  # noqa: PLC0415 - imports pyspark only if Spark is used
     from txtopo.spark.session.sessions import check_spark  # noqa: PLC0415 - as above
 

@@ -24,7 +24,7 @@ from txtopo.text.words import NOTHING_CHANGED, count_of
 from txtopo.topology.plans.plan import Phase
 from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject
-from txtopo.transactional.recovery.operations.going_back import Looked, Rewind, journal_of, planned_by
+from txtopo.transactional.recovery.operations.going_back import DryRun, Rewind, journal_of, planned_by
 from txtopo.transactional.recovery.operations.procedure import Procedure
 from txtopo.transactional.recovery.operations.rewind import Past, Point
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair
@@ -73,14 +73,14 @@ def rewind(target: Target, txid: int | None, time_ms: int | None, is_dry: bool, 
     if txid is None and time_ms is None:
         if is_dry:
             raise CommandLineError("--dry-run needs a TXID or --to")
-        _echo(_point_lines(target, _looked(target)))
+        _echo(_point_lines(target, _dry_run(target)))
     elif is_dry:
-        looked = _looked(target, txid)
+        dry = _dry_run(target, txid)
         if time_ms is not None:
-            txid = planned_by(looked.subject, looked.past, time_ms)
-            looked = _looked(target, txid)
+            txid = planned_by(dry.subject, dry.past, time_ms)
+            dry = _dry_run(target, txid)
         assert txid is not None, "one of them is given"
-        _echo(_dry_lines(target, looked, txid))
+        _echo(_dry_lines(target, dry, txid))
     else:
         _rewind(target, txid, time_ms, is_agreed=yes)
 
@@ -117,9 +117,9 @@ def _show_nothing(_diagnosis: Diagnosis) -> None:
     pass
 
 
-def _looked(target: Target, txid: int | None = None) -> Looked:
+def _dry_run(target: Target, txid: int | None = None) -> DryRun:
     plan, config = target.plan, target.config
-    return Looked.of(subject_of(plan, config), store_place(plan, config).open, txid)
+    return DryRun.of(subject_of(plan, config), store_place(plan, config).open, txid)
 
 
 def _echo(lines: Iterable[str]) -> None:
@@ -127,10 +127,10 @@ def _echo(lines: Iterable[str]) -> None:
         click.echo(line)
 
 
-def _point_lines(target: Target, looked: Looked) -> Iterator[str]:
+def _point_lines(target: Target, dry: DryRun) -> Iterator[str]:
     """Yield the points that a topology can be brought back to, and what bounds them."""
-    past = looked.past
-    yield f"topology {looked.subject.topology_id!r}: at transaction {_named(past.points[0])}"
+    past = dry.past
+    yield f"topology {dry.subject.topology_id!r}: at transaction {_named(past.points[0])}"
     standing = [point for point in past.standing if 0 < point.txid < past.committed.txid]
     if standing:
         yield f"it can be brought back to {count_of(len(standing), 'point')}:"
@@ -218,28 +218,28 @@ def _effect(past: Past, point: Point) -> str:
     )
 
 
-def _dry_lines(target: Target, looked: Looked, txid: int) -> Iterator[str]:
+def _dry_lines(target: Target, dry: DryRun, txid: int) -> Iterator[str]:
     """Yield what a rewind would change: versions and rows of tables, and the input that is read again."""
-    past = looked.past
+    past = dry.past
     point, reasons = past.nearest(txid)
     if point.txid == past.committed.txid:
         yield f"the topology is at transaction {point.txid} already; nothing to rewind"
         return
     plan = past.plan(point, 0)
-    looked.check(target.plan, target.config, store_place(target.plan, target.config).open, plan)
+    dry.check(target.plan, target.config, store_place(target.plan, target.config).open, plan)
     yield f"to transaction {_named(point)}; transactions {point.txid + 1} to {past.committed.txid} would run again"
-    yield from _plan_lines(target, past, point, reasons, looked.committed)
-    yield from _way_on_lines(subject_of(target.plan, target.config), past, plan, looked.new)
+    yield from _plan_lines(target, past, point, reasons, dry.committed)
+    yield from _way_on_lines(subject_of(target.plan, target.config), past, plan, dry.new)
     for name in past.descriptions:
         if name not in plan.forgotten:
-            yield f"state {name!r}: {_change_text(looked, name, point)}"
-    yield from _input_lines(past.undone(journal_of(looked.subject), point))
+            yield f"state {name!r}: {_change_text(dry, name, point)}"
+    yield from _input_lines(past.undone(journal_of(dry.subject), point))
     yield NOTHING_CHANGED
 
 
-def _change_text(looked: Looked, name: str, point: Point) -> str:
+def _change_text(dry: DryRun, name: str, point: Point) -> str:
     """Describe what going back to a point changes in a table."""
-    version, change = looked.past.descriptions[name].version, looked.change(name, point)
+    version, change = dry.past.descriptions[name].version, dry.change(name, point)
     if change is None:
         return f"version {version}, no change"
     had = f"what it had after transaction {point.txid}" if change.like is None else f"version {change.like}"

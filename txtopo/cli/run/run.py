@@ -18,12 +18,12 @@ from txtopo.assembly.parts import Observer
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
 from txtopo.assembly.storage import DEFAULT_METADATA_DIR, pending_max_of
-from txtopo.cli.command import Command, CommandLineError, WholeNumber, discreet, needs_extra
+from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_extra
 from txtopo.cli.console import Console
 from txtopo.cli.display.acked import INTERRUPTED, AckedDisplay, AckedLines
 from txtopo.cli.display.interrupts import Interrupts
+from txtopo.cli.display.lines import ProgressLines
 from txtopo.cli.display.live import LiveDisplay
-from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.summary import is_stopped_early
 from txtopo.cli.target import takes_target
 from txtopo.config import REAL_TIME, Config
@@ -125,14 +125,14 @@ class _Observed:
 
 
 def _run_transactional(target: Target, until: int | None, console: Console, observed: _Observed) -> None:
-    display: LiveDisplay | PlainLines = PlainLines()
+    display: LiveDisplay | ProgressLines = ProgressLines()
     if console.is_terminal and not console.is_dumb_terminal:
         display = LiveDisplay(console, pending_max_of(target.plan, target.config))
     interrupts = Interrupts(display.stopping)
 
     def on_progress(progress: Progress) -> None:
         interrupts.wrap_handlers()  # by the first progress the run has installed its own
-        display.update(attrs.evolve(progress, last_failure=discreet(progress.last_failure)))
+        display.update(progress)
 
     with display, interrupts:
         report = run_topology(

@@ -99,7 +99,7 @@ class CodeDistributor(ABC):
         return len(self.access.state.live_holders_of(topology))
 
     def cleanup(self, topology: str) -> None:
-        """Remove what :meth:`upload` has put outside of the daemons' own folders; called again after a failure."""
+        """Remove what :meth:`upload` has put outside of the daemons' folders; called again after a failure."""
 
     def close(self) -> None:
         """Give back all resources; a second call does nothing."""

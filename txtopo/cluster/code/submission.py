@@ -1,4 +1,4 @@
-"""A submission: a description of what to run, and an archive of the topology's own modules.
+"""A submission: a description of what to run, and an archive of the topology's modules.
 
 The archive is a zip; a wheel is one, too. Nimbus neither unpacks it nor imports from it. It only checks the table of
 contents: no member leaves the folder, none is a link, and their number and size are bounded.

@@ -201,13 +201,15 @@ def due(topology: Topology, now: float) -> Event | None:
     return Event.REMOVE if topology.status is Status.KILLED else Event.DO_REBALANCE
 
 
-def after_code_check(topology: Topology, *, is_held: bool, is_running: bool, now: float, lost_secs: float) -> Topology:
+def after_code_check(
+    topology: Topology, *, has_holder: bool, is_running: bool, now: float, lost_secs: float
+) -> Topology:
     """Return the record after a look at who holds the code; the same object if nothing changes.
 
     After ``lost_secs`` without a live holder the topology fails, unless its driver is alive: a running driver has read
     its code, and only its next start would miss it. ``now`` is wall-clock time, in seconds.
     """
-    if is_held:
+    if has_holder:
         topology = attrs.evolve(topology, code_lost_at=None) if topology.code_lost_at is not None else topology
         back = applied(topology, Request(Event.CODE_BACK), now)
         assert back is not None, "it removes nothing"

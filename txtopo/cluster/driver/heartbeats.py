@@ -68,12 +68,12 @@ class HeartbeatWriter:
         return self._progress is not None
 
     def entered(self, stage: str) -> None:
-        """Note the step that the start has reached."""
+        """Record the step that the start has reached."""
         _LOG.info("%s", stage)
         self._stage, self._stage_at = stage, time.monotonic()
 
     def progressed(self, progress: Progress | PlainReport) -> None:
-        """Note the progress of the run."""
+        """Record the progress of the run."""
         # A plain topology runs once all its workers do; until then its start may still time out.
         if isinstance(progress, PlainReport) and not self.has_run and progress.workers_running < progress.workers:
             return

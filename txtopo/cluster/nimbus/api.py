@@ -260,7 +260,7 @@ class NimbusApi:
             )
         self._metrics.submissions.inc()
         summary = await anyio.to_thread.run_sync(self._summary_of, submitted.topology)
-        return answers.Json({**to_json(summary), "note": submitted.note}, 201)
+        return answers.Json({**to_json(summary), "warning": submitted.warning}, 201)
 
     async def _upload(self, request: Request, path: Path) -> Submission:
         """Write the archive to a file; return the description, the line before it."""

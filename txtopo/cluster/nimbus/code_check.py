@@ -45,7 +45,7 @@ class CodeCheck:
         self._client.close()
 
     def check(self, lead: Lead, topology: Topology, settings: Mapping[str, str]) -> str | None:
-        """Let a supervisor build the topology with some settings; return a note if the cluster has no supervisor.
+        """Let a supervisor build the topology with some settings; return a warning if the cluster has no supervisor.
 
         Ask again until one answers, for a supervisor may be busy or starting. While the cluster has one, unchecked code
         does not get in.

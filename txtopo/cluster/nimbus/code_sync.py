@@ -52,7 +52,7 @@ class CodeSync:
         return needed & fetchable <= set(self._store.topologies())
 
     def step(self) -> float:
-        """Fetch missing code, remove old code, record what is held; return how long to wait for news, in seconds."""
+        """Fetch missing code, remove old code, record what is there; return how long to wait for news, in seconds."""
         # Watched before anything is read: what changes afterwards wakes this loop again.
         self._state.watch(("code-distributor", "nimbuses"), self._on_change)
         # Read the disk first, then ZooKeeper. A submission that ends between the two reads is under way in the first

@@ -53,7 +53,7 @@ class Lead:
         return after
 
     def clean_up(self, topology: str) -> None:
-        """Remove what the distributor has put outside of the daemons' own folders for a topology that is not needed.
+        """Remove what the distributor has put outside of the daemons' folders for a topology that is not needed.
 
         Raises:
             NotLeader: the term is over: the next leader may need the topology. Nothing was removed.

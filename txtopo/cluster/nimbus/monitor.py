@@ -80,19 +80,19 @@ class Monitor:
         """Fail topologies whose code no live nimbus has held for long; restore them when one holds it again."""
         running = self._alive(lead, self._state.assignments())
         for topology in self._state.topologies().values():
-            marked = after_code_check(
+            judged = after_code_check(
                 topology,
-                is_held=bool(live.get(topology.id)),
+                has_holder=bool(live.get(topology.id)),
                 is_running=topology.id in running,
                 now=time.time(),
                 lost_secs=self._lost_secs,
             )
-            if marked is not topology:
-                if marked.status is not topology.status:
-                    _LOG.info("%s: %s -> %s", topology.id, topology.status.value, marked.status.value)
-                # After a crash before this, the next leader marks it by the same rule.
+            if judged is not topology:
+                if judged.status is not topology.status:
+                    _LOG.info("%s: %s -> %s", topology.id, topology.status.value, judged.status.value)
+                # After a crash before this, the next leader judges it by the same rule.
                 with durable_step("nimbus.store"):
-                    lead.writes.store(marked)
+                    lead.writes.store(judged)
 
     def _alive(self, lead: Lead, assignments: Mapping[str, Assignment]) -> set[str]:
         now = time.monotonic()

@@ -42,7 +42,7 @@ class Submitted:
     """What came of a submission."""
 
     topology: Topology
-    note: str | None
+    warning: str | None
     """What the submission did without: a check, or some replicas."""
 
 
@@ -150,7 +150,7 @@ class Submissions:
         return [each.id for each in same]
 
     def _wait_for_replication(self, lead: Lead, topology: str) -> str | None:
-        """Wait until enough nimbuses hold the code; return a note if the time is over before."""
+        """Wait until enough nimbuses hold the code; return a warning if the time is over before."""
         wanted, wait_secs = (
             self._config["topology.min.replication.count"],
             self._config["topology.max.replication.wait.time.sec"],
@@ -158,8 +158,8 @@ class Submissions:
         deadline = float("inf") if wait_secs < 0 else time.monotonic() + wait_secs
         while (count := self._distributor.get_replication_count(topology)) < wanted:
             if time.monotonic() >= deadline:
-                note = f"{count} of {wanted} nimbuses hold the code after {wait_secs:g} s"
-                _LOG.warning("%s: %s", topology, note)
-                return note
+                warning = f"{count} of {wanted} nimbuses hold the code after {wait_secs:g} s"
+                _LOG.warning("%s: %s", topology, warning)
+                return warning
             self._leadership.wait(lead)
         return None

@@ -76,7 +76,7 @@ def check_token(request: Request, token: bytes) -> None:
 def errors_as_json(leader_of: Callable[[Exception], str | None] = lambda _: None) -> dict[str, Any]:
     """Return the arguments of an application that turn each error into an answer; ``leader_of`` tells who leads.
 
-    Starlette's own place for unexpected errors raises them once more, so that the server logs them and breaks the
+    Starlette's place for unexpected errors raises them once more, so that the server logs them and breaks the
     connection: a client that still sends would not get the answer. Hence a middleware.
     """
 

@@ -105,23 +105,23 @@ class _Together:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send what is held with this, or hold this."""
+        """Send what waits with this, or let this wait."""
         if self._unread:
-            held, self._unread = self._unread, b""
-            self._transport.write(held + data)
+            waiting, self._unread = self._unread, b""
+            self._transport.write(waiting + data)
         elif data:
             self._unread = data
             self._loop.call_soon(self._flush)
 
     def close(self) -> None:
-        """Send what is held, and close."""
+        """Send what waits, and close."""
         self._flush()
         self._transport.close()
 
     def _flush(self) -> None:
-        held, self._unread = self._unread, b""
-        if held:
-            self._transport.write(held)
+        waiting, self._unread = self._unread, b""
+        if waiting:
+            self._transport.write(waiting)
 
 
 class Places:

@@ -81,7 +81,7 @@ class LocalSlot:
         threading.Thread(target=watch, name=f"slot-{self.now.number}", daemon=True).start()
 
     def take_beat(self, beats: Mapping[str, Heartbeat], now: float, *, is_new_time: bool) -> None:
-        """Note the last heartbeat. With ``is_new_time``, count silence from now: no beat could arrive before."""
+        """Record the last heartbeat. With ``is_new_time``, count silence from now: no beat could arrive before."""
         beat = None if self._launch is None else beats.get(self._launch.assignment.topology)
         # A beat of an earlier launch says nothing about this process.
         if self._launch is None or beat is None or beat.launch != self._launch.id:

@@ -75,7 +75,7 @@ class Timeline(Observer):
     # The observer of a run, called in the run loop's thread.
 
     def entered(self, stage: str) -> None:
-        """Note a step before the run begins."""
+        """Record a step before the run begins."""
         self._stage = stage
 
     def leads(self, incarnation: str, epoch: int) -> None:
@@ -83,12 +83,12 @@ class Timeline(Observer):
         self._writer.start(incarnation, epoch)
 
     def began(self, record: Record, executors_lost: Callable[[], int]) -> None:
-        """Note that the run loop begins."""
+        """Record that the run loop begins."""
         del executors_lost
         self._stage, self._ended.record = "", record
 
     def recorded(self, fact: Fact) -> None:
-        """Note a fact."""
+        """Record a fact."""
         self._ended.add(fact)
         match fact.what:
             case HistoryEvent.PROCESSING:
@@ -100,7 +100,7 @@ class Timeline(Observer):
                     self._record_error(fact.reason, fact.component or "", fact.attempts[0] if fact.attempts else None)
 
     def progressed(self, progress: Progress | PlainReport) -> None:
-        """Note the progress."""
+        """Record the progress."""
         before, self._sampler.progress = self._sampler.progress, progress
         self._stage = ""
         if isinstance(progress, PlainReport) and progress.last_error:

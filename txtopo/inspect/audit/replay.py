@@ -319,11 +319,11 @@ class Replay:
             current = writers[attempt.txid] = {}  # its commit phase comes next
             return outcome.load()
 
-        def note(component: str, state: str) -> None:
+        def record(component: str, state: str) -> None:
             if component not in current.setdefault(state, []):
                 current[state].append(component)
 
-        self._task_factory.record_write = note
+        self._task_factory.record_write = record
         outcome = run_commit_phases(self._task_factory, states, assigned, load)
         if outcome.failure is not None:
             raise outcome.failure

@@ -121,7 +121,7 @@ def _size(path: str, kept_tables: KeptTables) -> dict[str, Any]:
             "disk_bytes": kept.bytes,
             "points": [] if kept.points is None else [_point(each) for each in kept.points.points],
             "all_since": None if kept.points is None else _point(kept.points.since),
-            "note": _note(table, owner, sum(file.size for file in files)),
+            "advice": _advice(table, owner, sum(file.size for file in files)),
         }
     except Exception as error:  # noqa: BLE001 - delta-rs raises many kinds; the other states can be shown
         return {"error": without_secrets(str(error))}
@@ -131,7 +131,7 @@ def _point(point: ShownPoint) -> TablePoint:
     return TablePoint(point.txid, None if point.written_ms is None else point.written_ms / 1000)
 
 
-def _note(table: DeltaTable, owner: Owner | None, size: int) -> str:
+def _advice(table: DeltaTable, owner: Owner | None, size: int) -> str:
     is_keyed = owner is not None and owner.kind in KEYED_KINDS
     if not is_keyed or size <= REWRITTEN_BYTES_MIN or has_vectors(table.metadata().configuration):
         return ""

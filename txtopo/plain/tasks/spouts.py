@@ -31,6 +31,7 @@ IDLE_STREAK = 1_000
 """After this many passes in a row without a tuple, about a second, a spout waits for longer."""
 
 POLL_IDLE_SPOUT_SECS = 0.01
+"""How long it waits then: a core is not kept awake, and no tuple is later than that."""
 
 
 class SpoutTask(Task):

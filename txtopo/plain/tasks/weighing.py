@@ -79,5 +79,5 @@ class _Scale:
 def _own_bytes(value: Any) -> int:
     """Return the size of an object without those that it refers to."""
     # getsizeof() may leave out what an array or a table holds; nbytes has it.
-    own, held = getsizeof(value, 0), getattr(value, "nbytes", 0)
-    return max(own, held) if isinstance(held, int) else own
+    own, data = getsizeof(value, 0), getattr(value, "nbytes", 0)
+    return max(own, data) if isinstance(data, int) else own

@@ -15,7 +15,7 @@ the number is 0 when every tuple that was sent was acked, and, except for one ca
 
 A bolt's ack names the edges it took away and those it added in *one* message. That is why a tree cannot look finished
 while it still grows, and why the order in which messages arrive does not matter. Memory for a root is constant,
-however large its tree is (Storm's own algorithm: Marz, "Guaranteeing message processing", 2011).
+however large its tree is (Storm's algorithm: Marz, "Guaranteeing message processing", 2011).
 
 **Acker and spout share a worker.** A root's acker is in the worker of the spout task that emitted it. So a root that
 times out at the spout leaves its acker, too, and when a worker dies, no acker is left that tracks roots of dead spouts.

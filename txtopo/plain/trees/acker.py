@@ -118,7 +118,7 @@ class Acker:
 
         Args:
             roots: their roots.
-            values: for each, the XOR of the edge ids of the root's own tuples; 0 if nobody receives them.
+            values: for each, the XOR of the edge ids of the root's tuples; 0 if nobody receives them.
             masks: for each, the bits of the workers that these were sent to.
             spout_task: the task that emitted all of them.
         """

@@ -29,8 +29,9 @@ class _Running:
 class Cancels:
     """Cancels the jobs of one session by their groups. Any thread may call it."""
 
-    def __init__(self, context: SparkContext) -> None:
+    def __init__(self, context: SparkContext, repeat_secs: float = REPEAT_SECS) -> None:
         self._context = context
+        self._repeat_secs = repeat_secs
         self._lock = threading.Lock()
         self._running: dict[str, _Running] = {}
         self._cancelled: set[str] = set()
@@ -72,4 +73,4 @@ class Cancels:
         while not ended.is_set() and self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
             with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone, and the job with it
                 self._context.cancelJobGroup(group)
-            ended.wait(REPEAT_SECS)
+            ended.wait(self._repeat_secs)

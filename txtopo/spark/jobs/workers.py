@@ -65,8 +65,15 @@ def _cores() -> int:
 class SparkWorkers(JobStarter):
     """Starts workers as Spark jobs of one task; ``run`` runs one on an executor, given its number and its job's."""
 
-    def __init__(self, context: SparkContext, run_key: bytes, run: Callable[[int, int], None]) -> None:
+    def __init__(
+        self,
+        context: SparkContext,
+        run_key: bytes,
+        run: Callable[[int, int], None],
+        retry_secs: float = RETRY_SECS,
+    ) -> None:
         self._context = context
+        self._retry_secs = retry_secs
         self._cancels = Cancels(context)
         self._run_key = run_key
         self._run = run
@@ -110,11 +117,11 @@ class SparkWorkers(JobStarter):
                 if not is_logged:
                     logger.warning("worker %d starts later: %s; it is tried again until it works", worker, error)
                     is_logged = True
-            if cancelled.wait(RETRY_SECS):
+            if cancelled.wait(self._retry_secs):
                 raise JobFailure("it was cancelled")
 
     def _why(self, failure: Exception) -> Exception:
-        """Return the error that ended a job, without Spark's own lines."""
+        """Return the error that ended a job, without Spark's lines."""
         if is_spark_gone(self._context):
             return spark_is_gone(failure)
         wrong: ConfigError | None = error_of_python(str(failure))

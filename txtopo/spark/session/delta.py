@@ -1,6 +1,6 @@
 """Delta through Spark: the extension and the JARs that ``spark.read.format("delta")`` needs in a DataFrame.
 
-txtopo's own tables need neither, because delta-rs reads and writes them in Python. Spark downloads the JARs from Maven
+txtopo's tables need neither, because delta-rs reads and writes them in Python. Spark downloads the JARs from Maven
 when it starts, so txtopo requests them only if a component has ``uses_delta = True`` or the configuration has
 ``topology.spark.delta``.
 """
@@ -113,7 +113,7 @@ def _who(users: Sequence[str]) -> str:
 
 
 def _has_jars(settings: Mapping[str, str]) -> bool:
-    """Return whether the settings name Delta's JARs, or Spark's own folder contains them."""
+    """Return whether the settings name Delta's JARs, or Spark's folder contains them."""
     if any(
         "delta" in settings.get(name, "").lower() for name in (_PACKAGES, "spark.jars", "spark.driver.extraClassPath")
     ):

@@ -1,4 +1,4 @@
-"""Finds JARs by their Maven coordinates, through Spark's own Ivy, so that Spark's mirrors and proxies apply.
+"""Finds JARs by their Maven coordinates, through Spark's Ivy, so that Spark's mirrors and proxies apply.
 
 Spark resolves ``spark.jars.packages`` when its JVM starts. So a child process starts a JVM, without a session, and
 prints where the JARs are. The answer is kept, because a JVM and Ivy take seconds even if nothing is missing.
@@ -23,6 +23,7 @@ from txtopo.spark.errors import line_that_matters
 from txtopo.spark.session.starting import why_it_did_not_start
 
 _RESOLVE_SECS = 600
+"""How long Ivy may take: some hundred MB over a slow line."""
 _ANSWER = "txtopo-jars:"
 
 _RESOLVE = """

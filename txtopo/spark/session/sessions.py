@@ -222,7 +222,7 @@ def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
             logger.warning("Spark downloads Delta's JARs from Maven before its first start, about 90 MB")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    output = StartOutput(is_held=config.spark_log_level == "ERROR")
+    output = StartOutput(is_silent=config.spark_log_level == "ERROR")
     try:
         with output.caught(), _signals_as_they_were():
             start_jvm({"spark.master": master, "spark.app.name": app_name, **settings})

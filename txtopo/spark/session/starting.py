@@ -45,10 +45,10 @@ _HINTS = (
 
 
 class StartOutput:
-    """Holds back the JVM's standard error while Spark starts, if ``is_held``: if it starts, nobody needs to see it."""
+    """Holds back the JVM's standard error while Spark starts, if ``is_silent``: nobody needs it if Spark starts."""
 
-    def __init__(self, *, is_held: bool) -> None:
-        self._is_held = is_held
+    def __init__(self, *, is_silent: bool) -> None:
+        self._is_silent = is_silent
         self._lines: collections.deque[bytes] = collections.deque(maxlen=_LINES_MAX)
         self._is_starting = True
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class StartOutput:
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
         """Capture the standard error of a JVM that starts within the context, for the rest of its life."""
-        if not self._is_held:
+        if not self._is_silent:
             yield
             return
         # The JVM inherits descriptor 2 when it is forked, so only the descriptor itself can be replaced. What this
@@ -81,7 +81,7 @@ class StartOutput:
         logger.debug("Spark has started\n%s", self._captured())
 
     def text(self) -> str:
-        """Return the held output, after the start has failed; if the JVM still runs, its output passes from now on."""
+        """Return the output held back, after the start has failed; if the JVM still runs, its output passes now."""
         if self._thread is not None:
             self._thread.join(_OUTPUT_ENDS_SECS)
         return self._captured()
@@ -133,7 +133,7 @@ class TracebackFilter:
     """Removes from lines the useless tracebacks that Python workers print when Spark closes their connections.
 
     A lost or cancelled job leaves running tasks behind. Spark closes their connections, and each worker prints a
-    traceback of Spark's own code. Several workers print at once, so the lines of their tracebacks are interleaved. All
+    traceback of Spark's code. Several workers print at once, so the lines of their tracebacks are interleaved. All
     other tracebacks stay whole.
     """
 
@@ -153,11 +153,11 @@ class TracebackFilter:
         self._waiting.append(line)
         if self._open and len(self._waiting) < _WAITING_LINES_MAX:
             return []
-        is_parting = all(_PARTING.match(held) for held in self._waiting)
-        held = self.rest()
-        return [] if is_parting else held
+        is_parting = all(_PARTING.match(lines) for lines in self._waiting)
+        lines = self.rest()
+        return [] if is_parting else lines
 
     def rest(self) -> list[bytes]:
-        """Return the lines that are held back; call this after the last line."""
-        held, self._waiting, self._open = self._waiting, [], 0
-        return held
+        """Return the lines that are lines back; call this after the last line."""
+        lines, self._waiting, self._open = self._waiting, [], 0
+        return lines

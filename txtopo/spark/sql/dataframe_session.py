@@ -33,7 +33,7 @@ _FILE_TASKS = "spark.sql.files.minPartitionNum"
 
 
 class DataFrameSession:
-    """A clone of the run's session, for the DataFrames of transactions. The run's own session does not change."""
+    """A clone of the run's session, for the DataFrames of transactions. The run's session does not change."""
 
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext
@@ -56,7 +56,7 @@ class DataFrameSession:
 
         By default Spark would use all cores for the files of each transaction. But a task that sees more of a
         transaction's rows leaves fewer to shuffle: two tasks that find the same 100,000 keys emit twice as many rows as
-        one. Files larger than ``spark.sql.files.maxPartitionBytes`` are split as usual, and the caller's own setting
+        one. Files larger than ``spark.sql.files.maxPartitionBytes`` are split as usual, and the caller's setting
         takes precedence. If another job starts while this one is planned, this one's number of tasks may change, but
         not its results.
         """
@@ -80,7 +80,7 @@ class DataFrameSession:
 def _drop_constant_keys(session: SparkSession) -> None:
     """Make Spark remove constants from an aggregation's key after constant propagation.
 
-    Spark's own rule for that runs before constants are propagated. That is too early for the attempt, which is constant
+    Spark's rule for that runs before constants are propagated. That is too early for the attempt, which is constant
     in the DataFrame of one transaction, and takes more than half of each key's bytes.
     """
     jvm = session.sparkContext._jvm  # noqa: SLF001 - no other way

@@ -262,7 +262,7 @@ def _takes_all(kind: pa.DataType, theirs: DataType) -> bool:
 
 
 def _arrow_type(kind: DataType) -> pa.DataType:
-    """Return what Arrow calls a type of Spark; Spark's own function for it knows no empty ``array()``."""
+    """Return what Arrow calls a type of Spark; Spark's function for it knows no empty ``array()``."""
     match kind:
         case ArrayType():
             return pa.list_(_arrow_type(kind.elementType))

@@ -1,4 +1,4 @@
-"""Progress of Spark SQL's work, from Spark's own counters: ended tasks, and rows that running tasks have read.
+"""Progress of Spark SQL's work, from Spark's counters: ended tasks, and rows that running tasks have read.
 
 None of txtopo's code runs in such a task, so the task can't report progress itself. Executors' heartbeats bring Spark
 the counts of running tasks.

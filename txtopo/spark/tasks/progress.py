@@ -22,6 +22,7 @@ _MESSAGE = struct.Struct("!16sQ")
 _POLL_SECS = 0.25
 """How often an executor tells of its progress: timeouts are of seconds."""
 _BYTES_MAX = 8_192
+"""The longest message; a longer one is cut, and nobody sends that."""
 
 BEGUN_REPORTS = 3
 """How often a task reports that it has begun a job."""

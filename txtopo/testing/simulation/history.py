@@ -203,7 +203,7 @@ class SimulatedPast(TablePast):
         """Do nothing: nothing is remembered."""
 
     def open(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing: it has nothing."""
 
     def configuration(self) -> Mapping[str, str | None]:
         """Return no properties."""

@@ -47,8 +47,8 @@ class _CheckedOwner(PoolOwner):
     def handle(self, event: Event) -> None:
         """Give an event to the pool."""
         super().handle(event)
-        held = {job for calls in self.pool.held().values() for job, _ in calls}
-        self._runner.check(held <= set(self.pool.jobs), "no worker holds a call of a job that has ended")
+        jobs = {job for calls in self.pool.calls().values() for job, _ in calls}
+        self._runner.check(jobs <= set(self.pool.jobs), "no worker holds a call of a job that has ended")
 
 
 class PooledRunner(JobRunner):

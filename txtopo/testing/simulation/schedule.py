@@ -29,6 +29,8 @@ class Schedule(ABC):
 
     def __init__(self, seed: int, only: frozenset[int] | None, log: Log | None) -> None:
         self.random = random.Random(seed)  # noqa: S311 - reproducible, not secret
+        self.runs_ahead = seed % 2 == 1
+        """Whether commit phases run beside the writes of the group before, as in a bucket."""
         self.struck: list[tuple[int, str]] = []
         """The faults that struck, each with its number."""
         self.has_faults = True

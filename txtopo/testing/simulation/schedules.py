@@ -26,7 +26,6 @@ from txtopo.workers.garbage import collected_when_told
 SHARE = 50
 """The schedules of a share, which one process runs: some seconds, so that processes end at about the same time and the
 start of a share counts for nothing."""
-"""The number of seeds that a process takes at a time."""
 
 SCHEDULES_PER_COLLECTION = 10
 """The number of schedules that a process runs between two garbage collections: that costs much less than Python's

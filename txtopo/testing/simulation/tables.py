@@ -1,7 +1,8 @@
 """Simulated tables: versioned, with application transactions and optimistic conflicts, like Delta's.
 
 A write reads the newest version, checks the fence in it, and adds the next version. If another writer has added that
-version meanwhile, the write starts again. Every new version is passed to the checkers.
+version meanwhile, the write starts again. Every new version is passed to the checkers. A
+:class:`~state.memory.MemoryState` has one version, no other writers and no past, so it can't stand for them.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from txtopo.testing.checkers import Version
 from txtopo.testing.simulation.history import SCHEDULE, Disk, SimulatedPast
 
 WRITE_TRIES_MAX = 10
+"""More than other writers can come between the tries of a write in a schedule."""
 
 OnVersion = Callable[[str, Version, Version], None]
 """Called with the table's name, the version before, and the new one."""
@@ -467,7 +469,7 @@ class OpenedSimulatedRows(OpenedSimulatedState, TakesRows):
             for part in own:
                 if part.until is not None:
                     until = part.until
-                    txids = {row: [] if self._time(row) <= until else held for row, held in txids.items()}
+                    txids = {row: [] if self._time(row) <= until else added for row, added in txids.items()}
                 for row in _rows(part):
                     txids.setdefault(row, []).append(txid)
         after: dict[Key, Any] = {row: RowCount(len(own), tuple(own)) if own else None for row, own in txids.items()}
@@ -505,16 +507,16 @@ class OpenedSimulatedExpiringRows(OpenedSimulatedRows, ExpiresRows):
     def expired(self, after: int, until: int) -> pa.Table:
         """Return the rows that expire after one time and up to another."""
         fields = self._state.value
-        held: Mapping[Any, Any] = self.rows
-        found = [row for row, count in held.items() for _ in range(count.value) if after < self._time(row) <= until]
+        rows: Mapping[Any, Any] = self.rows
+        found = [row for row, count in rows.items() for _ in range(count.value) if after < self._time(row) <= until]
         columns = list(zip(*found, strict=True)) or [()] * len(fields)
         return pa.table(dict(zip(fields.names, columns, strict=True)), schema=fields.arrow_schema())
 
     def holds(self, keys: pa.Table, after: int) -> pa.BooleanArray:
         """Return for each key whether it has a row that expires after a time."""
         fields = self._state.value
-        held: Sequence[Any] = [row for row in self.rows if self._time(row) > after]
-        found = {tuple(row[fields.index(name)] for name in self._state.key) for row in held}
+        rows: Sequence[Any] = [row for row in self.rows if self._time(row) > after]
+        found = {tuple(row[fields.index(name)] for name in self._state.key) for row in rows}
         return pa.array([tuple(row.values()) in found for row in keys.to_pylist()], pa.bool_())
 
 

@@ -110,6 +110,19 @@ class SimulatedThreads(Threads):
         delivery, self._next = self._next, None
         return delivery.events if delivery is not None else ()
 
+    def write(self, work: Callable[[], None]) -> Future[None]:
+        """Make writes when the schedule says so, or when somebody waits for them."""
+        return Writes(work, self._is_eager)
+
+    def wait(self, writing: Future[None], secs: float) -> None:
+        """Let writes be made: meanwhile nothing else happens."""
+        del secs
+        writing.exception()
+
+    def wait_in_phases(self, writing: Future[None]) -> None:
+        """Let writes be made, which commit phases wait for."""
+        writing.exception()
+
     def commit_phases(self) -> AbstractContextManager[object]:
         """Return the context of commit phases; in the simulation they are never abandoned after they have begun."""
         return contextlib.nullcontext()
@@ -173,6 +186,40 @@ class SimulatedThreads(Threads):
         """Let the next :meth:`take` return the events of a delivery."""
         self.deliveries.remove(delivery)
         self._next = delivery
+
+
+class Writes(Future[None]):
+    """The writes of a group, which are made at the latest when somebody wants their end."""
+
+    def __init__(self, work: Callable[[], None], is_due: Callable[[], bool]) -> None:
+        super().__init__()
+        self._work = work
+        self._is_due = is_due
+
+    def done(self) -> bool:
+        """Whether they are made: they may be, each time that somebody asks."""
+        if not super().done() and self._is_due():
+            self._make()
+        return super().done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return their error, once they are made."""
+        self._make()
+        return super().exception(timeout)
+
+    def result(self, timeout: float | None = None) -> None:
+        """Raise their error, if there is one, once they are made."""
+        self._make()
+        super().result(timeout)
+
+    def _make(self) -> None:
+        if super().done():
+            return
+        try:
+            self._work()
+            self.set_result(None)
+        except Exception as error:  # noqa: BLE001 - whoever asks for the result raises it
+            self.set_exception(error)
 
 
 class _Beside(Executor):

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
 from state.delta.upkeep.schedule import ENTRIES_SECS
 from state.memory import MemoryState
 from txtopo.api.data.fields import Fields
@@ -304,8 +305,9 @@ class World(Surroundings):
         return bool(self._switchable)
 
     @property
-    def _switchable(self) -> list[Any]:
-        return [spout.component for spout in self._plan.spouts if hasattr(spout.component, "set_disabled")]
+    def _switchable(self) -> list[OpaqueMemoryTransactionalSpout]:
+        spouts = (spout.component for spout in self._plan.spouts)
+        return [spout for spout in spouts if isinstance(spout, OpaqueMemoryTransactionalSpout)]
 
     def kill_current(self) -> None:
         """Kill the acting process."""
@@ -604,6 +606,7 @@ class World(Surroundings):
             make_prototypes=lambda _: self._subject.prototypes,
             make_journal=make_journal,
             make_dead_letters=self._dead_letters,
+            runs_ahead=self.runs_ahead,
         )
 
     def _post(self, delivery: Delivery, job_id: int) -> None:

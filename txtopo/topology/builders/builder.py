@@ -160,7 +160,7 @@ class TransactionalTopologyBuilder:
 
 
 def _with_own_tables(graph: Graph) -> Graph:
-    """Return the graph with the spouts' own committers and states added.
+    """Return the graph with the spouts' committers and states added.
 
     Each committer has as many tasks as the spout, and each task reads from the spout task with its index. So nothing is
     shuffled, and the committer needs no stage.

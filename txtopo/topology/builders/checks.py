@@ -16,13 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.api.components.bolt import Bolt, DataFrameBolt
+from txtopo.api.abilities import BoundsSkew, ChecksTables, KeepsByKey
+from txtopo.api.components.bolt import Bolt, DataFrameBolt, TakesBatches
 from txtopo.api.components.groupings import KEYED, GroupingKind
 from txtopo.api.components.optional import call_if_there
 from txtopo.api.components.spout import AnySpout, SpoutTable
 from txtopo.api.data.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
 from txtopo.api.reference import Reference
-from txtopo.api.skew import BoundsSkew
 from txtopo.api.state import State
 from txtopo.api.time_to_live import CLOCK_FIELD
 from txtopo.api.values import StateKind
@@ -31,7 +31,7 @@ from txtopo.errors import ConfigError
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.builders.graph import Declared, Graph
 from txtopo.topology.builders.kinds import PLAIN_KINDS, bolt_classes, rules_of
-from txtopo.topology.plans.plan import Plan, said_by
+from txtopo.topology.plans.plan import Plan
 
 ID_LENGTH_MAX = 200
 """The maximum length of a topology id, quoted: names of files have at most 255 bytes, and parts of our own."""
@@ -42,7 +42,7 @@ _OF_THEIR_OWN = frozenset({GroupingKind.CUSTOM, GroupingKind.DIRECT})
 """Groupings whose author says where rows go."""
 
 OWN_PREFIX = "spout."
-"""The prefix of the names of a spout's own committers and states."""
+"""The prefix of the names of a spout's committers and states."""
 
 Streams = Mapping[str, Mapping[str, Fields]]
 """The fields of each stream of each component."""
@@ -216,7 +216,7 @@ def check_parallelism(graph: Graph) -> Iterator[str]:
 def check_times(graph: Graph) -> Iterator[str]:
     """Find bolts that ask for transactions without input, but not by a usable time."""
     for declared in graph.bolts:
-        after = getattr(declared.component, "quiet_after", None)
+        after = declared.component.quiet_after if isinstance(declared.component, TakesBatches) else None
         if after is not None and (not isinstance(after, dt.timedelta) or after < dt.timedelta(milliseconds=1)):
             yield f"{declared.id!r}: quiet_after is {after!r}; give a timedelta of at least a millisecond, or None"
 
@@ -282,10 +282,11 @@ def check_inputs(graph: Graph, streams: Streams) -> Iterator[str]:
         assert isinstance(declared.component, Bolt), "others were refused"
         mistakes = list(declared.component.input_mistakes(inputs))
         # With fields that are missing in a stream, there is nothing to compare a table with.
-        if not mistakes:
-            mistakes = list(call_if_there(declared.component, "table_mistakes", inputs, dict(graph.states), default=()))
-        own = {stream for source, stream in read if source == declared.id}
-        mistakes += call_if_there(declared.component, "output_mistakes", own, dict(graph.states), default=())
+        if isinstance(declared.component, ChecksTables):
+            if not mistakes:
+                mistakes = list(declared.component.table_mistakes(inputs, dict(graph.states)))
+            own = {stream for source, stream in read if source == declared.id}
+            mistakes += declared.component.output_mistakes(own, dict(graph.states))
         for mistake in mistakes:
             yield f"bolt {declared.id!r} {mistake}"
 
@@ -295,9 +296,10 @@ def check_whole_keys(graph: Graph, streams: Streams) -> Iterator[str]:
     # Their streams have no key, though they may have a field of its name.
     clocks = {each.id for each in graph.bolts if isinstance(each.component, BoundsSkew)}
     for declared in graph.bolts:
-        said = said_by(declared.component, "grouped_by", ())
-        if (declared.num_tasks or declared.parallelism or 1) == 1:
+        bolt = declared.component
+        if not isinstance(bolt, KeepsByKey) or (declared.num_tasks or declared.parallelism or 1) == 1:
             continue
+        said = bolt.grouped_by
         ways: dict[Any, str] = {}
         where = f"bolt {declared.id!r}"
         for each in declared.subscriptions:

@@ -132,7 +132,7 @@ def _letters(name: str) -> str:
 
 
 def _own_classes(component: object) -> list[type]:
-    """Return the user's own classes among a component's base classes, in method resolution order."""
+    """Return the user's classes among a component's base classes, in method resolution order."""
     return [each for each in type(component).__mro__ if each is not object and not _is_ours(each)]
 
 

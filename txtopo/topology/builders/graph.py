@@ -37,7 +37,7 @@ class Declared:
     subscriptions: list[Subscription] = attrs.field(factory=list)
     configuration: dict[str, Any] = attrs.field(factory=dict)
     is_of_spout: bool = False
-    """Whether it is a committer of the spout's own tables."""
+    """Whether it is a committer of the spout's tables."""
     is_spout: bool = False
 
 

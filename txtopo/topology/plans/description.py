@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from txtopo.api.abilities import TellsSteps
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.api.state import State
@@ -98,15 +99,15 @@ def described_plain(plan: PlainPlan) -> dict[str, Any]:
 
 
 def class_of(component: PlannedComponent) -> str:
-    """Return the name of a component's class; empty if it is one of txtopo's own wrappers."""
+    """Return the name of a component's class; empty if it is one of txtopo's wrappers."""
     name = type(component.component).__name__
     return "" if name.startswith("_") else name
 
 
 def shown_class_of(component: PlannedComponent) -> str:
-    """Return the name of a component's class, with the steps that it does if it tells its ``verbs``."""
-    verbs = getattr(component.component, "verbs", ())
-    return class_of(component) + (f" ({', '.join(verbs)})" if verbs else "")
+    """Return the name of a component's class, with the steps that it does if it tells them."""
+    bolt = component.component
+    return class_of(component) + (f" ({', '.join(bolt.verbs)})" if isinstance(bolt, TellsSteps) and bolt.verbs else "")
 
 
 def fields_text(fields: Fields) -> str:

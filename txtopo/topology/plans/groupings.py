@@ -61,14 +61,15 @@ class ByKey(dict[Any, T], Generic[T]):
     A lookup raises TypeError if no dictionary takes the key, such as a list; then call ``decide``.
     """
 
-    def __init__(self, decide: Callable[[Any], T]) -> None:
+    def __init__(self, decide: Callable[[Any], T], keys_max: int = KEYS_MAX) -> None:
         super().__init__()
         self.decide = decide
+        self._keys_max = keys_max
 
     def __missing__(self, key: Any) -> T:
         decided = self.decide(key)
         if _can_remember(key):
-            if len(self) >= KEYS_MAX:
+            if len(self) >= self._keys_max:
                 self.clear()
             self[key] = decided
         return decided

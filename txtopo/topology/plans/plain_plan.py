@@ -37,7 +37,7 @@ class PlainComponent:
     id: str
     kind: PlainKind
     component: Any
-    """The declared object: the prototype of each task's own object."""
+    """The declared object: the prototype of each task's object."""
     parallelism: int
     """The number of executors; tasks of one executor stay in one worker."""
     tasks: tuple[int, ...]

@@ -17,10 +17,11 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.abilities import BoundsSkew, KeepsByKey
+from txtopo.api.components.bolt import TakesBatches
 from txtopo.api.components.groupings import Grouping
 from txtopo.api.data.fields import Fields
 from txtopo.api.reference import Reference
-from txtopo.api.skew import BoundsSkew
 from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.topology.spout_semantics import SpoutSemantics, semantics_of
@@ -31,11 +32,6 @@ def options_beside(states: Iterable[State], place: str | None) -> Mapping[str, s
     store = urllib.parse.urlsplit(place or "")[:2]
     homes = ((state.home, state.storage_options) for state in states)
     return next((known for home, known in homes if known and home and urllib.parse.urlsplit(home)[:2] == store), None)
-
-
-def said_by(component: object, name: str, default: Any) -> Any:
-    """Return a property of a component; ``default`` if its class has none: a user's attribute may have its name."""
-    return getattr(component, name) if isinstance(getattr(type(component), name, None), property) else default
 
 
 class Phase(enum.Enum):
@@ -83,7 +79,7 @@ class PlannedComponent:
     id: str
     kind: ComponentKind
     component: Any
-    """The declared object: the prototype of each task's own object."""
+    """The declared object: the prototype of each task's object."""
     tasks: int
     streams: Mapping[str, Fields]
     phase: Phase
@@ -163,13 +159,13 @@ class Plan:
     @cached_property
     def quiet_after(self) -> dt.timedelta | None:
         """How long a source may have nothing until a transaction without input begins; None: none begins."""
-        found = [getattr(component.component, "quiet_after", None) for component in self.bolts]
-        return min((each for each in found if each is not None), default=None)
+        found = (each.component.quiet_after for each in self.bolts if isinstance(each.component, TakesBatches))
+        return min((after for after in found if after is not None), default=None)
 
     @cached_property
     def at_end(self) -> bool:
         """Whether a transaction without input begins once the source is exhausted."""
-        return any(getattr(component.component, "at_end", False) for component in self.bolts)
+        return any(isinstance(each.component, TakesBatches) and each.component.at_end for each in self.bolts)
 
     @cached_property
     def bounds_skew(self) -> PlannedComponent | None:
@@ -187,7 +183,8 @@ class Plan:
         """What committers fold into each column of each state, in words, as far as they say it."""
         folds: dict[str, dict[str, set[str]]] = {}
         for bolt in self.bolts:
-            for state, told in said_by(bolt.component, "folds", {}).items():
+            told_of = bolt.component.folds if isinstance(bolt.component, KeepsByKey) else {}
+            for state, told in told_of.items():
                 for column, how in told.items():
                     folds.setdefault(state, {}).setdefault(column, set()).add(how)
         return {

@@ -77,7 +77,7 @@ def _evaluated(parameter: inspect.Parameter, names: Mapping[str, Any]) -> Any:
     if not isinstance(parameter.annotation, str):
         return parameter.annotation
     try:
-        return eval(parameter.annotation, dict(names))  # noqa: S307 - the text is from the user's own module
+        return eval(parameter.annotation, dict(names))  # noqa: S307 - the text is from the user's module
     except Exception:  # noqa: BLE001 - any failure leaves the type unknown; the default's type is used then
         return inspect.Parameter.empty
 

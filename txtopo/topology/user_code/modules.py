@@ -1,4 +1,4 @@
-"""The user's own modules: the imported ones that are neither part of Python nor installed.
+"""The user's modules: the imported ones that are neither part of Python nor installed.
 
 Another machine lacks them. Spark's executors get their sources (``txtopo.spark.session.shipping``), and the drivers of
 a cluster all their files (``txtopo.cluster.packaging``). None of them may have the name of a module of txtopo, of
@@ -44,7 +44,7 @@ def paths_of(name: str) -> list[Path]:
 
 
 def user_modules() -> Iterator[tuple[str, Path]]:
-    """Yield (name, path) of the user's own top-level modules and packages, in the order of their names."""
+    """Yield (name, path) of the user's top-level modules and packages, in the order of their names."""
     for name in sorted(sys.modules):
         if "." not in name and not name.startswith("__") and name not in _OF_EACH_PYTHON:
             for path in paths_of(name):

@@ -42,6 +42,7 @@ LINE_CHARACTERS_MAX = 8 * 1024
 _LEFT_OUT_CHARACTERS = 64
 """At least as many as say how many are left out."""
 _SHARES_MAX = 4096
+"""How many attempts are counted at a time, some times as many as run in a process; the oldest go first."""
 _HANDLE = logging.Handler.handle.__code__
 
 logging.addLevelName(PRINT, "PRINT")
@@ -241,9 +242,7 @@ def _printable(text: str) -> str:
 
 
 _capture: Capture | None = None
-_users = 0
-_undo = contextlib.ExitStack()
-_installing = threading.Lock()
+"""What captures now: a process has one standard output."""
 
 
 def is_worker() -> bool:
@@ -266,34 +265,33 @@ def renewed() -> None:
 @contextlib.contextmanager
 def capturing(capture: Capture, level: int = logging.NOTSET) -> Iterator[None]:
     """Capture the output of user code here unless another capture is active; in a worker, logs from ``level`` on."""
-    global _capture, _users  # noqa: PLW0603 - a process has one standard output
-    with _installing:
-        _users += 1
-        if _capture is None:
-            _install(capture, level)
-            _capture = capture
     try:
-        yield
+        with _installed(capture, level):
+            yield
     finally:
-        with _installing:
-            _users -= 1
-            if not _users:  # the last one gives the streams back, whichever took them: contexts may overlap
-                _undo.close()
-                _capture = None
         capture.end()
 
 
-def _install(capture: Capture, level: int) -> None:
-    for stream in (_Stream("stdout", sys.stdout), _Stream("stderr", sys.stderr)):
-        _undo.callback(stream.give_back)
-        stream.take_over()
-    root, handler = logging.getLogger(), _LogHandler(capture)
-    if capture.is_worker:
-        handler.setLevel(level)
-        _undo.callback(root.setLevel, root.level)
-        root.setLevel(min(root.level, level))
-    root.handlers.insert(0, handler)  # first, so that other handlers see the records with their origin
-    _undo.callback(root.removeHandler, handler)
+@until_the_last
+@contextlib.contextmanager
+def _installed(capture: Capture, level: int) -> Iterator[None]:
+    global _capture  # noqa: PLW0603
+    try:
+        with contextlib.ExitStack() as undo:
+            for stream in (_Stream("stdout", sys.stdout), _Stream("stderr", sys.stderr)):
+                undo.callback(stream.give_back)
+                stream.take_over()
+            root, handler = logging.getLogger(), _LogHandler(capture)
+            if capture.is_worker:
+                handler.setLevel(level)
+                undo.callback(root.setLevel, root.level)
+                root.setLevel(min(root.level, level))
+            root.handlers.insert(0, handler)  # first, so that other handlers see the records with their origin
+            undo.callback(root.removeHandler, handler)
+            _capture = capture
+            yield
+    finally:
+        _capture = None
 
 
 class _Stream:
@@ -413,7 +411,7 @@ def _has_other(record: logging.LogRecord) -> bool:
 
 
 def _is_printed(record: logging.LogRecord) -> bool:
-    """Return whether a user's own handler writes a record to a captured stream."""
+    """Return whether a user's handler writes a record to a captured stream."""
     logger: logging.Logger | None = logging.getLogger(record.name)
     while logger is not None:
         if any(isinstance(getattr(handler, "stream", None), _Stream) for handler in logger.handlers):

@@ -18,7 +18,7 @@ from txtopo.errors import RuleError, TopologyError
 _PACKAGES = Path(txtopo.__file__).parents[1]
 
 _OWN = tuple(f"{_PACKAGES / name}{os.sep}" for name in ("txtopo", "committers", "spouts", "state"))
-"""The folders of txtopo's own code."""
+"""The folders of txtopo's code."""
 
 _LIBRARY = f"{sysconfig.get_path('stdlib')}{os.sep}"
 

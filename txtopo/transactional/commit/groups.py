@@ -10,6 +10,8 @@
 Before step 3 the group never was: a crash leaves files that nobody refers to. After it the group will be finished,
 either here or by the recovery of the next leader, from the note alone. If the outcome of a step is unknown, the step is
 repeated: publishing what is visible already does nothing.
+
+In a bucket the commit phases of the next group run beside steps 2 to 5; see :mod:`~txtopo.transactional.commit.ahead`.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from txtopo.failpoints import durable_step
 from txtopo.files.durable import wait_for_descriptor
 from txtopo.journal.entries import JournalEntry
 from txtopo.text.secrecy import without_secrets
+from txtopo.transactional.commit.ahead import Ahead, Following
 from txtopo.transactional.commit.entries import input_ranges, journal_entry
 from txtopo.transactional.commit.gathering import Gathering
 from txtopo.transactional.commit.keeping import Keeping
@@ -94,12 +97,16 @@ class Result(Protocol):
         """Return the bolts that its commit phase continues with."""
 
 
+def _nothing(_txid: int) -> None:
+    """Say that no transaction waits for its commit."""
+
+
 class GroupCommitter:
     """Commits groups, one at a time.
 
     ``committed`` is the mark at the start, ``dead_letters`` the name of the state for dead letters. ``keeping`` keeps
     the points; None: none are. ``on_written`` is called with the names of the states that a group has written, once
-    all of them are visible.
+    all of them are visible. ``ahead`` runs the next group's phases beside a group's writes; None: nothing does.
     """
 
     def __init__(  # noqa: PLR0913 - committing depends on that many parts
@@ -115,7 +122,10 @@ class GroupCommitter:
         run_phases: RunCommitPhases = run_commit_phases,
         keeping: Keeping | None = None,
         on_written: Callable[[Collection[str]], None] | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
+        self._ahead = ahead
+        self.runs_ahead = ahead is not None
         self._on_written = on_written
         self._step_secs: dict[str, float] = {}
         """The time of each step of the group so far, in seconds."""
@@ -136,7 +146,13 @@ class GroupCommitter:
         """Return the input of a transaction that is not committed, by partition; see :func:`input_ranges`."""
         return input_ranges(self._task_factory.plan.spouts, metadata, previous)
 
-    def commit(self, action: Commit, results: Mapping[TransactionAttempt, Result], probe: ProgressProbe) -> list[Event]:
+    def commit(
+        self,
+        action: Commit,
+        results: Mapping[TransactionAttempt, Result],
+        probe: ProgressProbe,
+        following: Following = _nothing,
+    ) -> list[Event]:
         """Commit a group up to the first failure, and return the resulting events."""
         events: list[Event] = []
         with self._ending(events, action.group_id):
@@ -144,11 +160,19 @@ class GroupCommitter:
             if outcome.finished:
                 fingerprints = {a: joined([results[a].fingerprints, outcome.fingerprints[a]]) for a in outcome.finished}
                 done = action.group[: len(outcome.finished)]
-                written = self._write(done, outcome.writes, fingerprints)
-                emitted, emitted_on = _emitted(fingerprints.values())
-                measures = attrs.evolve(written, emitted=emitted, emitted_on=emitted_on, readings=outcome.readings)
-                events.append(Committed(outcome.finished, measures=measures))
-                self._maintain()
+
+                def write() -> None:
+                    written = self._write(done, outcome.writes, fingerprints)
+                    emitted, emitted_on = _emitted(fingerprints.values())
+                    measures = attrs.evolve(written, emitted=emitted, emitted_on=emitted_on, readings=outcome.readings)
+                    events.append(Committed(outcome.finished, measures=measures))
+                    self._maintain()
+
+                if self._ahead is None:
+                    write()
+                else:
+                    with self._timed("commit phases"):
+                        self._ahead.write(write, outcome, following, probe)
             events += _failure_events(outcome)
         return events
 
@@ -197,7 +221,9 @@ class GroupCommitter:
         what_now = "nothing of this transaction was written; start again when it can be"
         for attempt in tries(self._threads.sleep, group[0].attempt.txid, "read or written", what_now):
             with attempt, self._timed("commit phases"), self._threads.commit_phases():
-                outcome = self._run_phases(self._task_factory, states, group, lambda a: results[a].load(), probe)
+                begun = None if self._ahead is None else self._ahead.take(group)
+                run = self._run_phases if begun is None else functools.partial(run_commit_phases, begun=begun)
+                outcome = run(self._task_factory, states, group, lambda a: results[a].load(), probe)
                 failure = state_failure_below(outcome.failure)
                 if failure is not None and outcome.finished:
                     outcome = attrs.evolve(outcome, failed=None, failure=None)  # the rest returns, for the next group

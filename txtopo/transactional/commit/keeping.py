@@ -104,7 +104,7 @@ class Keeping:
         return min([oldest, *(hold.after for hold in self._holds)])
 
     def _cut(self, journal: KeptJournal, point: int, now_secs: float) -> None:
-        """Cut the journal to the oldest point and what is held, as points are thinned out: :func:`thinned_ms`.
+        """Cut the journal to the oldest point and what holds need, as points are thinned out: :func:`thinned_ms`.
 
         Before anything goes, the points on record are those that stay: nobody takes one that the journal lacks. That
         write needs the lead, so a coordinator that has lost it removes nothing. One that loses it meanwhile removes

@@ -28,9 +28,7 @@ from txtopo.columnar.latest_rows import SoughtKeys
 from txtopo.columnar.reducing import reduced
 from txtopo.columnar.rows_by_time import are_over
 from txtopo.columnar.rows_file import in_memory
-from txtopo.errors import FailedException
 from txtopo.transactional.commit.keyed_layer import TXID, KeyedLayer, Mask, Part
-from txtopo.transactional.commit.views import raise_as_of_state
 
 
 class KeyedColumns:
@@ -51,7 +49,7 @@ class KeyedColumns:
         self._until = until
         self._has_expired = until is not None and until >= MICROS_MIN
         self._parts = parts
-        declared = layer.opened.declared
+        declared = layer.declared
         self._key, self._value, self._expires = declared.key, declared.value, declared.expires
 
     def rows_before(self, keys: pa.Table, values: Fields) -> tuple[npt.NDArray[np.int64], pa.Table] | None:
@@ -155,10 +153,7 @@ class KeyedColumns:
         is_left[asked] = False
         left = np.flatnonzero(is_left)
         if len(left) or not parts:  # the state knows what no rows look like
-            try:
-                others, durable = self._finds.rows_among(keys.take(left) if len(left) < len(is_left) else keys)
-            except FailedException as error:
-                raise_as_of_state(error)
+            others, durable = self._layer.rows_among(keys.take(left) if len(left) < len(is_left) else keys)
             asked = np.concatenate([asked, left[others]])
             parts.append(durable.select(self._layer.columns))
         return asked, pa.concat_tables(parts)

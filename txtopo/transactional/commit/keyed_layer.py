@@ -11,6 +11,7 @@ values by key, which become rows when they are checked; a state that does not fo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ from txtopo.columnar.conversion import fitted_array
 from txtopo.columnar.latest_rows import LatestRows, SoughtKeys
 from txtopo.columnar.rows_by_time import are_over
 from txtopo.errors import FailedException
-from txtopo.transactional.commit.views import GroupState, raise_as_of_state
+from txtopo.transactional.commit.views import GroupState, Writing, raise_as_of_state
 
 REMOVED: Any = object()
 """In place of the value of a removed key."""
@@ -68,8 +69,14 @@ def wait(parts: Sequence[Part]) -> bool:
 class KeyedLayer(GroupState):
     """What finished transactions have given a keyed state, and the durable state below it."""
 
-    def __init__(self, opened: OpenedState) -> None:
-        super().__init__(opened)
+    def __init__(self, opened: OpenedState, writing: Writing | None = None, below: KeyedLayer | None = None) -> None:
+        super().__init__(opened, writing)
+        self.below = below
+        """What the group before has given, while that is being written."""
+        self.known_reach: int | None = None
+        """:attr:`reached`, once it was asked for; of the group before, which asks for nothing any more."""
+        if below is not None:
+            self.known_reach, below.below = below.known_reach, None
         self.kind = opened.declared.kind
         self.values: dict[Key, Any] = {}
         """The bare values that the group's finished transactions have put."""
@@ -95,11 +102,37 @@ class KeyedLayer(GroupState):
     def fold_at_once(self) -> None:
         """Fold the rows that wait, so that what is given is put."""
 
-    @functools.cached_property
+    @property
     def reached(self) -> int:
-        """The last transaction that a durable value may include."""
+        """The last transaction of earlier runs that a durable value may include."""
+        if self.known_reach is None:
+            try:
+                self.known_reach = self.opened.last_txid or 0
+            except FailedException as error:
+                raise_as_of_state(error)
+        return self.known_reach
+
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return the value of each key as of the group before: what that has put, or else the durable one."""
+        if self.below is not None and self._writing.is_over:
+            self.below = None
+        found = None if self.below is None else self.below.at_hand(keys)
+        return super().multi_get(keys) if found is None else found
+
+    def at_hand(self, keys: Sequence[Key]) -> list[StateValue | None] | None:
+        """Return what the state will store for some keys; None unless all of them were put, by key."""
+        # An opaque value needs what the state has now. Of a key that can't be hashed, the state knows what to say.
+        with contextlib.suppress(TypeError):
+            if self.kind is not StateKind.OPAQUE and self._read == len(self.parts) and self.values.keys() >= set(keys):
+                return list(map(self.stored, keys))
+        return None
+
+    def rows_among(self, keys: pa.Table) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """Return the durable rows of some keys; see :meth:`FindsRows.rows_among`."""
+        assert self.finds is not None, "it looks keys up in columns"
+        self._writing.wait()
         try:
-            return self.opened.last_txid or 0
+            return self.finds.rows_among(keys)
         except FailedException as error:
             raise_as_of_state(error)
 
@@ -142,8 +175,8 @@ class KeyedLayer(GroupState):
     def values_of(self, rows: pa.Table) -> dict[Key, Any]:
         """Return the bare values of rows that are put."""
         columns = list(map(python_values, rows.columns[:-1]))
-        keys = joined_columns(columns[: len(self.opened.declared.key)])
-        values = joined_columns(columns[len(self.opened.declared.key) :])
+        keys = joined_columns(columns[: len(self.declared.key)])
+        values = joined_columns(columns[len(self.declared.key) :])
         if rows[TXID].null_count:
             self.has_removed = True
             is_removed = rows[TXID].is_null().to_pylist()
@@ -153,7 +186,7 @@ class KeyedLayer(GroupState):
     @functools.cached_property
     def schema(self) -> pa.Schema:
         """The columns of rows: the key's, then the values'."""
-        declared = self.opened.declared
+        declared = self.declared
         return (declared.key + declared.value).arrow_schema()
 
     @functools.cached_property
@@ -163,7 +196,7 @@ class KeyedLayer(GroupState):
 
     def table_of(self, keys: Sequence[Key], values: Sequence[Any]) -> pa.Table:
         """Return rows of keys and bare values; the values of one that is None are null."""
-        declared = self.opened.declared
+        declared = self.declared
         nothing = (None,) * len(declared.value) if len(declared.value) > 1 else None
         given = split_columns([nothing if value is None else value for value in values], len(declared.value))
         every = zip(declared.key + declared.value, [*split_columns(keys, len(declared.key)), *given], strict=True)
@@ -179,12 +212,12 @@ class KeyedLayer(GroupState):
         if counted:
             is_there &= pc.fill_null(rows[counted], 0).to_numpy() != 0
         if until is not None:
-            is_there &= ~are_over(rows, self.opened.declared.expires, until).to_numpy()
+            is_there &= ~are_over(rows, self.declared.expires, until).to_numpy()
         return is_there
 
     def expired_rows(self, until: int) -> pa.Table:
         """Return the rows whose time has passed, of the state and of what is put."""
-        opened, declared = self.opened, self.opened.declared
+        opened, declared = self.opened, self.declared
         assert isinstance(opened, ExpiresKeys), "the keys of other states do not expire"
         try:
             durable = opened.expired_rows(until).select(self.columns)
@@ -199,7 +232,7 @@ class KeyedLayer(GroupState):
         return pa.concat_tables([durable, *put])  # those without a txid are removed
 
     def _with_expired_values(self, durable: pa.Table, until: int) -> pa.Table:
-        declared = self.opened.declared
+        declared = self.declared
         keys = joined_columns([python_values(durable[name]) for name in declared.key])
         durable = durable.filter(pa.array([key not in self.values for key in keys], pa.bool_()))
         ttl = declared.time_to_live
@@ -215,7 +248,7 @@ class KeyedLayer(GroupState):
         """The last row that finished transactions have put of each key."""
         assert not wait(self.parts), "rows that wait are put when they are folded"
         if self._latest is None:
-            self._latest = LatestRows(list(self.opened.declared.key))
+            self._latest = LatestRows(list(self.declared.key))
             for part in self.parts:
                 self._latest.add(part.rows.rows)
         return self._latest

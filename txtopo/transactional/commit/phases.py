@@ -8,6 +8,7 @@ later ones leave the group; the earlier ones are written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import attrs
 
@@ -19,7 +20,7 @@ from txtopo.errors import RuleError, TupleTreeFailure, TxtopoError
 from txtopo.topology.plans.plan import Phase
 from txtopo.topology.user_code.blame import user_code
 from txtopo.topology.user_code.output import ended
-from txtopo.transactional.commit.views import GroupState
+from txtopo.transactional.commit.views import GroupState, Writing
 from txtopo.transactional.commit.write_buffer import group_states
 from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.core.readings import Readings
@@ -51,58 +52,74 @@ class GroupOutcome:
     """The fingerprints of the finished attempts' components in the commit phase."""
     readings: Readings = attrs.field(factory=Readings)
     """The readings of the finished attempts."""
+    states: Mapping[str, GroupState] = attrs.field(factory=dict)
+    """What they have given each state, for the phases that run before it is written."""
 
 
-def run_commit_phases(
+class Phases:
+    """The commit phases of one group, as far as they have run; ``before`` is the group whose writes are being made."""
+
+    def __init__(
+        self,
+        task_factory: TaskFactory,
+        states: Mapping[str, OpenedState],
+        probe: ProgressProbe,
+        writing: Writing | None = None,
+        before: Mapping[str, GroupState] = MappingProxyType({}),
+    ) -> None:
+        self._task_factory = task_factory
+        self._probe = probe
+        self.states = group_states(states, writing, before)
+        self.finished: list[TransactionAttempt] = []
+        self.fingerprints: dict[TransactionAttempt, Fingerprints] = {}
+        self.readings = Readings()
+
+    def run(self, assigned: AssignedAttempt, carried: Sequence[CarriedBolt]) -> None:
+        """Run that of the next transaction; a TxtopoError leaves nothing of it."""
+        run = _run_commit_phase(self._task_factory, self.states, assigned, carried, self._probe)
+        self.finished.append(assigned.attempt)
+        self.fingerprints[assigned.attempt] = run.tracer.fingerprints()
+        self.readings.add(run.readings)
+
+
+def run_commit_phases(  # noqa: PLR0913, PLR0917 - running is made of that many parts
     task_factory: TaskFactory,
     states: Mapping[str, OpenedState],
     assigned: Sequence[AssignedAttempt],
     load_carried: LoadCarried,
     probe: ProgressProbe | None = None,
+    begun: Phases | None = None,
 ) -> GroupOutcome:
-    """Run the commit phases of a group, whose attempts are in txid order, until one fails. Writes nothing."""
+    """Run the commit phases of a group, whose attempts are in txid order, until one fails. Writes nothing.
+
+    ``begun`` are those of its first transactions that have run already.
+    """
     probe = probe or ProgressProbe()
     with probe.current():
-        return _run_group(task_factory, states, assigned, load_carried, probe)
-
-
-def _run_group(
-    task_factory: TaskFactory,
-    states: Mapping[str, OpenedState],
-    assigned: Sequence[AssignedAttempt],
-    load_carried: LoadCarried,
-    probe: ProgressProbe,
-) -> GroupOutcome:
-    group = group_states(states)
-    finished: list[TransactionAttempt] = []
-    fingerprints: dict[TransactionAttempt, Fingerprints] = {}
-    readings = Readings()
-    failed, failure = None, None
-    for each in assigned:
-        attempt = each.attempt
+        phases = begun or Phases(task_factory, states, probe)
+        failed, failure = None, None
+        for each in assigned[len(phases.finished) :]:
+            try:
+                phases.run(each, load_carried(each.attempt))
+            except TxtopoError as error:
+                failed, failure = each.attempt, error
+                break
         try:
-            run = _run_commit_phase(task_factory, group, each, load_carried(attempt), probe)
-        except TxtopoError as error:
-            failed, failure = attempt, error
-            break
-        finished.append(attempt)
-        fingerprints[attempt] = run.tracer.fingerprints()
-        readings.add(run.readings)
-    try:
-        written = {name: state.writes() for name, state in group.items()}
-    except RuleError as error:
-        # Only an error that fold_at_once() keeps names the transaction at fault.
-        if all(state.failure is not error for state in group.values()):
-            raise
-        # A value that an earlier transaction has folded does not fit, as its key's stored value shows only now. The
-        # transactions before it run again without it, so that they are written as if it had failed at its turn.
-        at = next(at for at, each in enumerate(assigned) if each.attempt.txid == error.txid)
-        failed = assigned[at].attempt
-        error.attempt = failed.attempt
-        before = _run_group(task_factory, states, assigned[:at], load_carried, probe)
-        return attrs.evolve(before, failed=failed, failure=error)
-    writes = {name: each for name, each in written.items() if each}
-    return GroupOutcome(tuple(finished), writes, failed, failure, fingerprints, readings)
+            written = {name: state.writes() for name, state in phases.states.items()}
+        except RuleError as error:
+            # Only an error that fold_at_once() keeps names the transaction at fault.
+            if all(state.failure is not error for state in phases.states.values()):
+                raise
+            # A value that an earlier transaction has folded does not fit, as its key's stored value shows only now. The
+            # transactions before it run again without it, so that they are written as if it had failed at its turn.
+            at = next(at for at, each in enumerate(assigned) if each.attempt.txid == error.txid)
+            error.attempt = assigned[at].attempt.attempt
+            before = run_commit_phases(task_factory, states, assigned[:at], load_carried, probe)
+            return attrs.evolve(before, failed=assigned[at].attempt, failure=error)
+        writes = {name: each for name, each in written.items() if each}
+        return GroupOutcome(
+            tuple(phases.finished), writes, failed, failure, phases.fingerprints, phases.readings, phases.states
+        )
 
 
 def _run_commit_phase(

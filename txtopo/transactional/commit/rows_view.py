@@ -14,14 +14,14 @@ from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FailedException
 from txtopo.transactional.commit.pending_rows import PendingRows
-from txtopo.transactional.commit.views import GroupState, TransactionView, raise_as_of_state
+from txtopo.transactional.commit.views import GroupState, TransactionView, Writing, raise_as_of_state
 
 
 class RowsGroup(GroupState):
     """A rows table during one commit group."""
 
-    def __init__(self, opened: OpenedState, takes_rows: TakesRows) -> None:
-        super().__init__(opened)
+    def __init__(self, opened: OpenedState, takes_rows: TakesRows, writing: Writing | None = None) -> None:
+        super().__init__(opened, writing)
         self._takes_rows = takes_rows
         # The field first: to look for the methods takes 10 µs, for each state of each group.
         self._expires = opened if opened.declared.expires and isinstance(opened, ExpiresRows) else None
@@ -37,9 +37,10 @@ class RowsGroup(GroupState):
         """Return a layer of expiring rows for a transaction; None if the rows of this state do not expire."""
         if self._expires is None:
             return None
+        self._writing.wait()
         try:
-            self._pending = self._pending or PendingRows(self.opened.declared, self._expires)
-            return PendingRows(self.opened.declared, self._pending)
+            self._pending = self._pending or PendingRows(self.declared, self._expires)
+            return PendingRows(self.declared, self._pending)
         except FailedException as error:
             raise_as_of_state(error)
 
@@ -57,6 +58,7 @@ class RowsGroup(GroupState):
         """Return the group's writes, which may be empty."""
         if not self._rows_to_write:
             return {}
+        self._writing.wait()
         try:
             return self._takes_rows.write_rows(self._rows_to_write)
         except FailedException as error:
@@ -101,8 +103,8 @@ class RowsView(TransactionView):
 
     def rows_held(self) -> int:
         """Return the number of rows that are not taken."""
-        held: int = self._of_expiring(lambda pending: pending.count(pending.taken_until()))
-        return held
+        count: int = self._of_expiring(lambda pending: pending.count(pending.taken_until()))
+        return count
 
     def holds(self, keys: pa.Table) -> pa.BooleanArray:
         """Return for each key whether it has a row that is not taken."""
@@ -138,7 +140,7 @@ class RowsView(TransactionView):
         self._check_running()
         pending = self._expiring()
         if pending is None:
-            raise expires_nothing(self._group.opened.declared)
+            raise expires_nothing(self._group.declared)
         try:
             return ask(pending)
         except FailedException as error:

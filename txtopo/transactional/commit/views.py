@@ -21,15 +21,35 @@ from txtopo.errors import FailedException, StateAccessError, StateFailure, Txtop
 from txtopo.transactional.tasks.state_handle import StateView
 
 
+class Writing:
+    """Whether the writes of a group are being made, beside the commit phases of the next one. This one: none are."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that earlier groups have put is in the states."""
+        return True
+
+    def wait(self) -> None:
+        """Return once it is over: until then nobody but who makes the writes may use a state."""
+
+
 class GroupState(ABC):
     """One state during one commit group: what the group's finished transactions have written, and the durable state."""
 
-    def __init__(self, opened: OpenedState) -> None:
-        self.opened = opened
+    def __init__(self, opened: OpenedState, writing: Writing | None = None) -> None:
+        self.declared = opened.declared
+        self._opened = opened
+        self._writing = writing or Writing()
         self.failure: TxtopoError | None = None
         """Why the group's writes can't be made. If it is a RuleError, its txid is at fault."""
         self.probe = current_probe()
         """Reports progress, since a call with many keys may take long."""
+
+    @property
+    def opened(self) -> OpenedState:
+        """The state, once the group before is in it."""
+        self._writing.wait()
+        return self._opened
 
     @abstractmethod
     def begin(self, txid: int) -> TransactionView:
@@ -71,17 +91,17 @@ class TransactionView(StateView):
     @property
     def copying(self) -> Copying | None:
         """How to copy the state's values; None if they are immutable. This view itself does not copy."""
-        return copying_of_value(self._group.opened.declared.value)
+        return copying_of_value(self._group.declared.value)
 
     @property
     def key_fields(self) -> Fields:
         """The fields of the state's key."""
-        return self._group.opened.declared.key
+        return self._group.declared.key
 
     @property
     def _named(self) -> object:
         """The declared state, which errors name."""
-        return self._group.opened.declared
+        return self._group.declared
 
     @abstractmethod
     def check(self, component: str | None = None) -> None:
@@ -98,7 +118,7 @@ class TransactionView(StateView):
 
     def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
         """Return (key, value) pairs of rows to fold."""
-        return pairs_of(in_memory(rows), len(self._group.opened.declared.key))
+        return pairs_of(in_memory(rows), len(self._group.declared.key))
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows, without those of this commit group."""

@@ -12,7 +12,7 @@ The run loop's duties
    with ``JobLost`` if the whole job was lost. Late answers are harmless: the core knows which attempt is live.
 5. Answer each ``Commit`` with ``Committed`` for the attempts whose writes are durable, ``Failed`` for the one that
    failed, if any, and then one ``GroupEnded``. Run the commit phases of a group one after another in its order, and
-   stop at the first that fails.
+   stop at the first that fails. Those of the next group may run while a group is written.
 6. Answer each ``DeadLetter`` with ``Committed`` once it is durable, and then ``GroupEnded``.
 7. Pass ``Ticked`` several times a second, and ``Progressed`` for work that makes progress.
 8. After ``Stop``, pass no more events.

@@ -497,9 +497,9 @@ class Coordinator:
     def _end_job(self, job_id: int, error: str) -> None:
         self._fail_job(job_id, self._jobs.end(job_id), error)
 
-    def _fail_job(self, job_id: int, held: tuple[int, ...], error: str) -> None:
+    def _fail_job(self, job_id: int, txids: tuple[int, ...], error: str) -> None:
         """Fail attempts of a job that are still processing; blame a suspect, which had nothing beside it."""
-        for txid in held:
+        for txid in txids:
             if not self._pending.is_processing(txid, job_id):
                 continue
             transaction = self._pending.by_txid[txid]

@@ -72,7 +72,7 @@ class JobsInFlight:
         return bool(self._of_suspects)
 
     def record_begun(self, job_id: int) -> bool:
-        """Note that an executor works on a job; return whether that is news."""
+        """Record that an executor works on a job; return whether that is news."""
         is_news = job_id in self.txids and job_id not in self._begun
         if is_news:
             self._begun.add(job_id)
@@ -93,14 +93,14 @@ class JobsInFlight:
         return job_id in self.txids and job_id not in self._cancelled
 
     def cancel(self, job_id: int) -> bool:
-        """Note that a job is to be cancelled; return False if there is nothing to cancel any more."""
+        """Record that a job is to be cancelled; return False if there is nothing to cancel any more."""
         is_expected = self.is_expected(job_id)
         if is_expected:
             self._cancelled.add(job_id)
         return is_expected
 
     def record_rolled_back(self, job_id: int | None) -> None:
-        """Note that a transaction was rolled back whose attempt a job is still working on."""
+        """Record that a transaction was rolled back whose attempt a job is still working on."""
         if job_id in self.txids:
             self._rolled_back.add(job_id)
 
@@ -118,13 +118,13 @@ class JobsInFlight:
 
     def learn(self, job_id: int, elapsed_ms: int | None) -> None:
         """Set the size of later jobs by the time that a job took; call this before :meth:`end`."""
-        held = self.txids.get(job_id)
-        if held is not None and elapsed_ms is not None:
+        txids = self.txids.get(job_id)
+        if txids is not None and elapsed_ms is not None:
             # Jobs that started before the first one ended waited for the start of the executors.
             if self._first_warm_id is None:
                 self._first_warm_id = self._last_id + 1
             is_cold = job_id < self._first_warm_id
-            self._sizer = self._sizer.after(len(held), elapsed_ms, self._limits, is_cold=is_cold)
+            self._sizer = self._sizer.after(len(txids), elapsed_ms, self._limits, is_cold=is_cold)
 
     def end(self, job_id: int) -> tuple[int, ...]:
         """Remove a job, and return its transactions; none if it is unknown."""

@@ -32,17 +32,17 @@ class LocalJobRunner(JobRunner):
         on_answer: OnAnswer = at_the_end,  # noqa: ARG002
     ) -> Sequence[Report]:
         """Run a job to its end and return all reports."""
-        held: dict[int, list[Item]] = defaultdict(list)
+        came: dict[int, list[Item]] = defaultdict(list)
         for stage in range(len(job.layout.stages)):
             partitions = range(job.layout.partitions)
             sent: list[PartitionItem] = []
             for partition in partitions:
                 with self._free[partition]:
-                    sent += StageRun(self._task_factories[partition], job, stage, partition).run(held[partition])
-            held = defaultdict(list)
+                    sent += StageRun(self._task_factories[partition], job, stage, partition).run(came[partition])
+            came = defaultdict(list)
             for partition, item in self._travel(sent):
-                held[partition].append(item)
-        return [item for items in held.values() for item in items if isinstance(item, Report)]
+                came[partition].append(item)
+        return [item for items in came.values() for item in items if isinstance(item, Report)]
 
     def _travel(self, sent: list[PartitionItem]) -> list[PartitionItem]:
         return sent

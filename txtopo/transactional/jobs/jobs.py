@@ -35,7 +35,7 @@ class Processing:
     """The metadata from the emitters' reports; None if it was known before, or if the emitters failed."""
     failure: TxtopoError | None
     cpu_secs: float
-    """CPU time in the executors, without Spark's own code."""
+    """CPU time in the executors, without Spark's code."""
     fingerprints: Fingerprints
     """In a spread layout tuples arrive in any order, so only the spout's fingerprint has a checksum."""
 

@@ -6,11 +6,11 @@ holds: one attempt, in one stage and slot of one job. Events go in, with the tim
 
 Each call is answered once or lost once, whatever dies, falls silent or speaks twice:
 
-- An answer counts if its incarnation is alive and holds that call; the call is then no longer held. So the answer of a
+- An answer counts if its incarnation is alive and holds that call; the call is then gone from it. So the answer of a
   dead incarnation, a second answer, and one to a job that has ended change nothing.
 - If an incarnation is lost, all calls that it holds are lost with it, and no others.
 - A job ends once: when all of its attempts are answered or lost, when it loses a part without which the others can't
-  go on, or when it is cancelled. Nothing is kept of it then, and every worker that held a part of it forgets it.
+  go on, or when it is cancelled. Nothing is kept of it then, and every worker that has a part of it forgets it.
 
 What a death costs
 ==================
@@ -240,7 +240,7 @@ Action = Tell | Answer | Lose | EndJob | Renew | EndWorker
 class _Member:
     worker: int
     incarnation: int
-    held: dict[Call, None] = attrs.field(factory=dict)
+    calls: dict[Call, None] = attrs.field(factory=dict)
     """The calls that it holds, in the order in which it was given them."""
     next: Call | None = None
     """The one that it has said to be next; None if it had none then."""
@@ -251,7 +251,7 @@ class _Member:
         """Return which of the attempts that it holds is under way, if one is."""
         if self.is_stuck:  # in what it has not dropped
             return None
-        return self.next if self.next in self.held else next(iter(attempts), None)
+        return self.next if self.next in self.calls else next(iter(attempts), None)
 
     @property
     def is_stuck(self) -> bool:
@@ -294,15 +294,15 @@ class Pool:
     def is_at_work(self, worker: int, incarnation: int) -> bool:
         """Return whether an incarnation holds a call, or has not dropped one."""
         member = self._members.get(worker)
-        return member is not None and member.incarnation == incarnation and bool(member.held or member.dropping)
+        return member is not None and member.incarnation == incarnation and bool(member.calls or member.dropping)
 
     def at_work(self) -> list[tuple[int, int]]:
         """Return the (worker, incarnation) pairs that are at work."""
-        return [(each.worker, each.incarnation) for each in self._members.values() if each.held or each.dropping]
+        return [(each.worker, each.incarnation) for each in self._members.values() if each.calls or each.dropping]
 
-    def held(self) -> dict[tuple[int, int], tuple[Call, ...]]:
+    def calls(self) -> dict[tuple[int, int], tuple[Call, ...]]:
         """Return the calls that each (worker, incarnation) holds, with their jobs, for checks."""
-        return {(each.worker, each.incarnation): tuple(each.held) for each in self._members.values()}
+        return {(each.worker, each.incarnation): tuple(each.calls) for each in self._members.values()}
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take an event, and return the actions; ``now`` is in seconds of any clock that never goes back."""
@@ -362,10 +362,10 @@ class Pool:
         """Return the workers that can take calls, the one that holds the fewest first."""
         members = list(self._members.values())
         able = [member for member in members if not member.is_stuck] or members
-        return sorted(able, key=lambda member: (len(member.held), member.worker))
+        return sorted(able, key=lambda member: (len(member.calls), member.worker))
 
     def _give_one(self, job: _Job, member: _Member, index: int) -> None:
-        member.held[job.number, Place(0, 0, index)] = None
+        member.calls[job.number, Place(0, 0, index)] = None
         self._tell(member, Compute(job.number, index, job.contents[index]))
 
     def _deal(self, job: _Job, able: list[_Member], indices: tuple[int, ...]) -> None:
@@ -374,7 +374,7 @@ class Pool:
         for member in able:
             calls = tuple((i % job.slots, i) for i in indices if of_slot[i % job.slots] is member)
             if calls:
-                member.held.update(dict.fromkeys((job.number, Place(0, slot, index)) for slot, index in calls))
+                member.calls.update(dict.fromkeys((job.number, Place(0, slot, index)) for slot, index in calls))
                 self._tell(member, Assign(job.number, job.contents[0], calls, ()))
 
     def _spread(self, job: _Job, able: list[_Member], indices: tuple[int, ...]) -> None:
@@ -385,7 +385,7 @@ class Pool:
             slots = [slot for slot, of_slot in enumerate(by_slot) if of_slot is member]
             if slots:
                 places = (Place(st, sl, i) for i in indices for sl in slots for st in range(job.stages))
-                member.held.update(dict.fromkeys((job.number, place) for place in places))
+                member.calls.update(dict.fromkeys((job.number, place) for place in places))
                 calls = tuple((slot, index) for index in indices for slot in slots)
                 self._tell(member, Assign(job.number, job.contents[0], calls, job.workers))
 
@@ -398,8 +398,8 @@ class Pool:
         member.next = heard.message.next
         match heard.message:
             case Answered(number, place, content, _):
-                if (number, place) in member.held:
-                    del member.held[number, place]
+                if (number, place) in member.calls:
+                    del member.calls[number, place]
                     self._answer(self._jobs[number], place.attempt, content)
             case Dropped(number, _):
                 member.dropping.pop(number, None)
@@ -428,12 +428,12 @@ class Pool:
             return
         del self._members[lost.worker]
         error = f"worker {lost.worker} died{f': {lost.error}' if lost.error else ''}"
-        suspect = member.under_way(call for call in member.held if not self._jobs[call[0]].is_computed)
+        suspect = member.under_way(call for call in member.calls if not self._jobs[call[0]].is_computed)
         # Whoever has answered all of its part may take frames with it that have not arrived.
         for job in [job for job in self._jobs.values() if member.worker in job.workers]:
             self._end(job, error)
         by_job: dict[int, list[Place]] = defaultdict(list)
-        for number, place in member.held:
+        for number, place in member.calls:
             if number in self._jobs:
                 by_job[number].append(place)
         for number, places in by_job.items():
@@ -459,10 +459,10 @@ class Pool:
         del self._jobs[job.number]
         holders = []
         for member in self._members.values():
-            held = [key for key in member.held if key[0] == job.number]
-            if held:
-                for key in held:
-                    del member.held[key]
+            calls = [key for key in member.calls if key[0] == job.number]
+            if calls:
+                for key in calls:
+                    del member.calls[key]
                 self._tell(member, Drop(job.number))
                 holders.append(member)
         self._do(EndJob(job.number, error))

@@ -14,7 +14,7 @@ earlier stages have sent came before it on the same channel.
 
 Frames may come before the job does, since the driver and the other workers speak on channels of their own; then they
 wait. Frames of a job that this worker has forgotten are dropped: the numbers of jobs only rise, so a frame with a
-number up to that of the last job that is not held here comes too late.
+number up to that of the last job that is not here comes too late.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class PoolOwner(Owner):
             self.handle(pool.Joined(worker, incarnation))
 
     def lost(self, worker: int, incarnation: int, error: str) -> bool:
-        """Lose the calls of a worker, and return whether it held any."""
+        """Lose the calls of a worker, and return whether it had any."""
         with self._lock:
             self.workers_lost += 1
             was_at_work = self.pool.is_at_work(worker, incarnation)

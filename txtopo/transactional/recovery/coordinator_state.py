@@ -1,4 +1,4 @@
-"""The coordinator's own durable state: a few small values in a store.
+"""The coordinator's durable state: a few small values in a store.
 
 =========================  ==================================================================
 ``<topology>/format``      the format of these values, see :mod:`txtopo.files.formats`

@@ -80,7 +80,7 @@ def end_by_replacing(  # noqa: PLR0913, PLR0917 - all that a repair replaces
 ) -> None:
     """End a repair by replacing the coordinator state; the old values move below ``before-repair-<number>``.
 
-    ``of_spout`` are changes of the spout's own values, whose former state is kept there too.
+    ``of_spout`` are changes of the spout's values, whose former state is kept there too.
     """
     values = coordinator_state.values
     changes: list[Change] = [

@@ -53,7 +53,7 @@ class GoTo:
     """0 for none."""
     epoch: int = 0
     """The epoch that has recorded the plan, whose own part of the journal comes after; 0: it is not on record."""
-    held: Mapping[str, int] = attrs.field(factory=dict)
+    last_txids: Mapping[str, int] = attrs.field(factory=dict)
     """The states that the topology had when the plan was made, or has had, each with its last transaction."""
     is_rewind: bool = False
     """Whether ``txtopo rewind`` made it."""
@@ -76,7 +76,7 @@ class GoTo:
         states = {name: mark.txid or 0 for name, mark in marks.items() if name in committed.states}
         plan = cls(each.txid, each.metadata, each.incarnation, each.spouts, states, is_as_it_is=False, number=0)
         until = max(committed.txid, each.txid)
-        return attrs.evolve(plan, marks=marks, planned=each.planned, until=until, held=states, is_beside=True)
+        return attrs.evolve(plan, marks=marks, planned=each.planned, until=until, last_txids=states, is_beside=True)
 
     @property
     def command(self) -> str:
@@ -95,7 +95,7 @@ class StartAnew:
 
     number: int
     """They are kept as ``before-repair-<number>``."""
-    held: Mapping[str, int] = attrs.field(factory=dict)
+    last_txids: Mapping[str, int] = attrs.field(factory=dict)
     """The states that the topology has, each with its last transaction."""
     command: ClassVar[str] = "repair"
     """The command that made it."""

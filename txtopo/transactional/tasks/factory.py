@@ -47,7 +47,7 @@ class _Configured:
 
 
 class Configuration(dict[str, Any], Local):
-    """A task's own copy of its component's configuration, which it may change.
+    """A task's copy of its component's configuration, which it may change.
 
     Every task gets an equal copy, so a bolt that is pickled for another task includes it only if it has changed it.
     """

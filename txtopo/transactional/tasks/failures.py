@@ -83,6 +83,11 @@ class FailureLog:
             logger.warning("the spout could not begin a transaction, %s in a row; asking it again: %s", times, reason)
 
     @property
+    def last_reason(self) -> str:
+        """The reason of the last failed attempt, without secrets; empty if none has failed."""
+        return "" if self.last is None else without_secrets(self.last.reason)
+
+    @property
     def is_source_failing(self) -> bool:
         """Whether the last question to the spout has failed."""
         return self._source_failures > 0

@@ -47,7 +47,7 @@ def dump_object(value: Any) -> bytes:
 
     Raises:
         UserCodeError: an attribute does not pickle; the message names it.
-        TxtopoError: raised by the object's own ``__getstate__`` or ``__reduce__``.
+        TxtopoError: raised by the object's ``__getstate__`` or ``__reduce__``.
     """
     try:
         return _dump(_state_of(value))

@@ -46,9 +46,9 @@ def states_part(states: States) -> Markup:
         ]
         for each in states.states
     ]
-    notes = [tag("p", f"{each.name}: {each.note}", class_="about") for each in states.states if each.note]
+    advice = [tag("p", f"{each.name}: {each.advice}", class_="about") for each in states.states if each.advice]
     why = states.why and message(states.why)
-    return tag("div", why, table(heads, rows), notes, map(_lookup, states.states))
+    return tag("div", why, table(heads, rows), advice, map(_lookup, states.states))
 
 
 def _points(state: StateTable) -> str:

@@ -8,8 +8,6 @@ that of a file. The table of the documentation is that of ``measured.json`` besi
 ``python -m tests.harness.benchmarks.history``.
 """
 
-from __future__ import annotations
-
 import ast
 import datetime as dt
 import importlib

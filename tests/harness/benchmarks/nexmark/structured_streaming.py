@@ -2,13 +2,11 @@
 
 A query is a function below: it returns the stream whose rows are the answer, or a stream with the function that merges
 a batch of it. Append and plain ``MERGE`` are at least once, unless a batch that comes again changes nothing: so it is
-in queries 4, 6, 9, 18 and 19; 12 and 15 to 17 put totals of Spark's own state.
+in queries 4, 6, 9, 18 and 19; 12 and 15 to 17 put totals of Spark's state.
 
 Two things are otherwise than in the answers. The watermark never passes the last events, so the last windows of 5, 7 and
 11 stay open: ``OPEN`` says which rows these are. And of bids with the very same highest price, query 7 has one.
 """
-
-from __future__ import annotations
 
 import datetime as dt
 import inspect

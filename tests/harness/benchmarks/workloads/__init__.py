@@ -1,7 +1,5 @@
 """Workloads by name: each takes a bench and returns an outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from tests.harness.benchmarks.measuring import Bench
@@ -13,7 +11,7 @@ from tests.harness.benchmarks.workloads.dataframes import dataframes
 from tests.harness.benchmarks.workloads.kafka import kafka, kafka_latency
 from tests.harness.benchmarks.workloads.large import large
 from tests.harness.benchmarks.workloads.large_commits import large_commits
-from tests.harness.benchmarks.workloads.latency import latency, latency_real_time
+from tests.harness.benchmarks.workloads.latency import latency, latency_keys, latency_real_time
 
 WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "small": small,
@@ -27,6 +25,7 @@ WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "dataframes": dataframes,
     "latency": latency,
     "latency_real_time": latency_real_time,
+    "latency_keys": latency_keys,
     "big_state": big_state,
     "large_commits": large_commits,
 }

@@ -1,7 +1,5 @@
 """Plain topologies: executed tuples per second of the workers' processor time, acked and unacked; and latency."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Small, medium and shuffled transactions: words counted tuple by tuple, beside peers that read them from files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

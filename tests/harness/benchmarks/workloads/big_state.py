@@ -1,7 +1,5 @@
 """A big state: transactions that touch few of five million keys. Does the size of the table cost anything?"""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Sequence
@@ -14,7 +12,7 @@ from tests.harness.benchmarks.inputs import TouchedKeys, check_delta
 from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
 from tests.harness.benchmarks.peers import merge_rows
-from tests.harness.benchmarks.topologies import big_state as big_topology
+from tests.harness.benchmarks.topologies import BatchSpout, big_state as big_topology
 from tests.harness.benchmarks.txtopo_contender import TXTOPO, run_checked
 from txtopo import Config, RunReport
 
@@ -80,7 +78,7 @@ class _GrowingTable:
 
     def _run(self, transactions: int) -> RunReport:
         self._done += transactions
-        topology = big_topology(self._folder, self._keys, self._done, is_reduced=self._is_reduced)
+        topology = big_topology(self._folder, BatchSpout(self._keys, self._done), is_reduced=self._is_reduced)
         config = Config(max_spout_pending=WINDOW, group_transactions_max=GROUP)
         return run_checked(self._bench.spark, topology, config, self._folder, self._keys, self._done)
 

@@ -1,7 +1,5 @@
 """DataFrames: what a transaction takes beside the plain Spark job that does the same without a state."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

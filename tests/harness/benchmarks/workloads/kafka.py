@@ -1,11 +1,9 @@
-"""Kafka: a backlog of messages counted by key into Delta, beside Spark's own source; and a trickle of messages."""
-
-from __future__ import annotations
+"""Kafka: a backlog of messages counted by key into Delta, beside Spark's source; and a trickle of messages."""
 
 import functools
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Event, Thread
 
@@ -21,7 +19,7 @@ from committers import ReduceCommitter
 from spouts.kafka import TransactionalKafkaSpout
 from state import DeltaState
 from tests.harness.benchmarks.inputs import DrawnWords, check_delta, check_totals
-from tests.harness.benchmarks.log_times import visible_at
+from tests.harness.benchmarks.log_times import LogWatch, visible_at
 from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
 from tests.harness.benchmarks.peers import MergePeer
@@ -146,9 +144,10 @@ def _trickles(bench: Bench, broker: KafkaBroker) -> Sequence[Contender]:
                 signal.raise_signal(signal.SIGTERM)
 
         trickle.start()
-        report = run(topology, MODES[mode], spark=bench.spark, on_progress=stop_at_end)
+        with LogWatch(folder / STATE) as watch:
+            report = run(topology, MODES[mode], spark=bench.spark, on_progress=stop_at_end)
         check_delta(TXTOPO, folder / STATE, DrawnWords(TRICKLE).totals(arrivals))
-        return trickle.sample(folder, topology, report)
+        return trickle.sample(folder, topology, report, watch.seen)
 
     without = next(each for each in latency_contenders(bench) if each.role is Role.TXTOPO)
     both = [Contender(mode, Role.TXTOPO, functools.partial(ours, mode)) for mode in MODES]
@@ -182,8 +181,10 @@ class _Trickle(Thread):
         rows = pa.table(DeltaTable(str(table)).scan(columns=["n"]))
         return bool(pc.sum(rows["n"]).as_py() == self._arrivals * TRICKLE)
 
-    def sample(self, folder: Path, topology: TransactionalTopology, report: RunReport) -> Sample:
-        """Return how long each arrival took, by the transactions that took it and the Delta log."""
+    def sample(
+        self, folder: Path, topology: TransactionalTopology, report: RunReport, seen: Mapping[int, float]
+    ) -> Sample:
+        """Return how long each arrival took, by the transactions that took it and the versions that were seen."""
         journal = find_journal(folder_at(folder / "_txtopo"), topology.plan.topology_id)
         ends = [
             (transaction.txid, transaction.input)
@@ -194,7 +195,7 @@ class _Trickle(Thread):
         for number in range(self._arrivals):
             name, last = f"{self._topic}-{number % PARTITIONS}", (number // PARTITIONS + 1) * TRICKLE
             taken_by.append(next(txid for txid, ranges in ends if name in ranges and ranges[name][1] >= last))
-        visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, max(taken_by))
+        visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, max(taken_by), seen)
         return latency_sample(np.array(self._available), visible[np.array(taken_by) - 1], report)
 
 

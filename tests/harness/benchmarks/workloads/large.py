@@ -1,7 +1,5 @@
 """Large transactions: a million rows each from Parquet files, reduced natively."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

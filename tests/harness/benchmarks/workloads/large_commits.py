@@ -4,8 +4,6 @@ Each size has a driver of its own, and that has its executors in other processes
 outside, without what another size, the executors or the check of the totals hold.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -17,7 +15,7 @@ from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.memory import MemorySampler, jvm_of
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
 from tests.harness.benchmarks.session import benchmark_session
-from tests.harness.benchmarks.topologies import STATE, big_state as topology
+from tests.harness.benchmarks.topologies import STATE, BatchSpout, big_state as topology
 from tests.harness.benchmarks.txtopo_contender import TXTOPO
 from txtopo import Config, run
 
@@ -73,7 +71,7 @@ def _run(keys: TouchedKeys, folder: Path) -> Sample:
             driver.stdin.flush()
             said = driver.stdout.readline()
         driver.stdin.close()
-    check_delta(topology(folder, keys, 2, is_reduced=True).plan.topology_id, folder / STATE, keys.totals(2))
+    check_delta(topology(folder, BatchSpout(keys, 2), is_reduced=True).plan.topology_id, folder / STATE, keys.totals(2))
     return Sample({"": json.loads(said)["commit_ms"], PYTHON: python.peak_mib(), JVM: jvm.peak_mib()})
 
 
@@ -86,7 +84,7 @@ def _drive(keys: int, folder: Path) -> None:
     with benchmark_session(master=_EXECUTORS) as spark:
         print("ready", flush=True)
         sys.stdin.readline()
-        made = topology(folder, TouchedKeys(keys, keys), 2, is_reduced=True, deletion_vectors=True)
+        made = topology(folder, BatchSpout(TouchedKeys(keys, keys), 2), is_reduced=True, deletion_vectors=True)
         # A batch of 10,000,000 rows shows no progress while it is made, which on a busy machine takes a minute.
         report = run(
             made, Config({"topology.message.timeout.secs": 600, "topology.state.bytes.max": _MIRROR_BYTES}), spark=spark

@@ -1,13 +1,12 @@
 """Latency: one small transaction every 200 ms, from available to visible in Delta, in either mode."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.harness.benchmarks.inputs import DrawnWords, check_delta, file_names, write_files
-from tests.harness.benchmarks.log_times import log_times, visible_at
+from tests.harness.benchmarks.inputs import DrawnWords, TouchedKeys, check_delta, file_names, write_files
+from tests.harness.benchmarks.log_times import LogWatch, log_times, visible_at
 from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
 from tests.harness.benchmarks.peers import DeltaRsPeer, MergePeer, Peer, start_stream
-from tests.harness.benchmarks.topologies import STATE, WordSpout, appended, application, fused
+from tests.harness.benchmarks.topologies import (
+    STATE,
+    BatchSpout,
+    WordSpout,
+    appended,
+    application,
+    big_state as big_topology,
+    fused,
+)
 from tests.harness.benchmarks.txtopo_contender import MODES, REAL_TIME, TXTOPO, run_checked
-from txtopo import RunReport, Topology
+from txtopo import RunReport, Topology, run
+from txtopo.assembly.parts import Observer
 from txtopo.servers.zookeeper import ZooKeeperServer
+from txtopo.transactional.core.record.facts import Fact
+from txtopo.transactional.core.record.history import HistoryEvent
 
 WORDS = DrawnWords(tuples=1_000)
 MANY_KEYS = attrs.evolve(WORDS, keys=100_000)
@@ -41,8 +51,37 @@ before the first is visible, because it has waited for the start on a busy machi
 LEFT_OUT = f"what arrives in the first {SETTLING_SECS} s, or before the first is visible, is left out"
 ARRIVALS_MIN = 30
 BARE_PUTS = 50
+TABLES = (10_000, 100_000, 10_000_000)
+"""Keys of tables that are filled before, by transactions of up to ``LOAD_KEYS``."""
+LOAD_KEYS = 500_000
+LOADING = {"topology.max.spout.pending": 2, "topology.group.transactions.max": 1, "topology.message.timeout.secs": 600}
+"""Each of them is a group, which the driver folds, and may take long on a busy machine."""
 DEADLINE_SECS = 120
 """How long a peer may still work when the last file has arrived."""
+
+_FACTS = {HistoryEvent.BEGUN, HistoryEvent.METADATA_SAVED, HistoryEvent.PROCESSED, HistoryEvent.COMMITTING}
+STEPS = ("source", "metadata", "job", "to the commit", "commit phase", "preparing", "deciding", "publishing")
+"""What a transaction goes through from available to visible; it is decided before the last."""
+
+
+class Moments(Observer):
+    """When each transaction of a run went from one of :data:`STEPS` to the next, as the run tells it."""
+
+    def __init__(self) -> None:
+        self._secs: dict[int, list[float]] = defaultdict(list)
+
+    def recorded(self, fact: Fact) -> None:
+        """Keep the moments of a fact, in seconds of the clock of the day."""
+        secs = [fact.at_secs] if fact.what in _FACTS else []
+        if fact.what is HistoryEvent.COMMITTED and fact.measures is not None:
+            write = fact.measures.writes[STATE]
+            secs = [*write.prepared, write.published[0]]
+        for txid in fact.txids if secs else ():
+            self._secs[txid] += [time.time() - time.monotonic() + each for each in secs]
+
+    def of(self, first: int, last: int) -> np.ndarray:
+        """Return those of some transactions, a row for each; the last one is when its group was durably decided."""
+        return np.array([self._secs[txid] for txid in range(first, last + 1)])
 
 
 def latency(bench: Bench) -> Outcome:
@@ -59,7 +98,7 @@ def latency(bench: Bench) -> Outcome:
         ),
         phases=measured.phases,
         notes=(
-            "visible is, for everyone, when the version's file in the Delta log got its name",
+            "visible is, for everyone, when another process is told that the version's file in the log has its name",
             LEFT_OUT,
             "a peer takes all files there are as soon as it has merged the last ones; each file counts",
             f"{BARE_PUT} writes, links and syncs a file of the same keys and a log entry, and nothing else",
@@ -92,12 +131,52 @@ def real_time_contenders(bench: Bench, server: ZooKeeperServer) -> Sequence[Cont
 
     return [
         ours(""),
+        ours("a source that wakes", wakes=True),
         ours(f"{MANY_KEYS.keys:,} keys", words=MANY_KEYS),
         ours(f"{MANY_KEYS.keys:,} keys, deletion vectors", words=MANY_KEYS, make=with_vectors),
         ours("rows appended", make=appended),
         ours("ZooKeeper", zookeeper=server.hosts),
         ours(f"{1 / FAST_INTERVAL_SECS:.0f} a second", transactions=fast, interval_secs=FAST_INTERVAL_SECS),
     ]
+
+
+def latency_keys(bench: Bench) -> Outcome:
+    """Measure what the number of keys does to real-time mode, in tables that are filled before."""
+    few, *_, many = (_label(bench, keys) for keys in TABLES)
+    measured = measure(lambda each: [_filled(each, keys, _label(bench, keys)) for keys in TABLES], bench)
+    return Outcome(
+        workload="latency_keys",
+        title=f"{WORDS.tuples:,} of a table's keys, available → visible in Delta, in real-time mode with deletion vectors",
+        unit=Unit("ms", is_lower_better=True),
+        lines=measured.lines,
+        targets=(Target(f"{many} p50", f"{few} p50", 1.5, is_at_most=True),),
+        phases=measured.phases,
+        notes=(LEFT_OUT,),
+    )
+
+
+def _label(bench: Bench, keys: int) -> str:
+    return f"{REAL_TIME}, {bench.times(keys, WORDS.tuples):,} keys"
+
+
+def _filled(bench: Bench, keys: int, name: str) -> Contender:
+    rows = TouchedKeys(bench.times(keys, WORDS.tuples), WORDS.tuples, loads=-(-keys // LOAD_KEYS))
+    last = rows.loads + arrivals_of(bench)
+
+    def once(folder: Path) -> Sample:
+        def into(spout: BatchSpout) -> Topology:
+            return big_topology(folder, spout, is_reduced=True, deletion_vectors=True)
+
+        run(into(BatchSpout(rows, rows.loads)), LOADING, spark=bench.spark)
+        spout, told, watch = BatchSpout(rows, last, INTERVAL_SECS), Moments(), LogWatch(folder / STATE)
+        topology = into(spout)
+        with watch:
+            report = run_checked(bench.spark, topology, MODES[REAL_TIME], folder, rows, last, told)
+        visible = visible_at(folder / STATE, application(topology.plan.topology_id), rows.loads + 1, last, watch.seen)
+        available = np.array(spout.begun_at)[rows.loads :]
+        return latency_sample(available, visible, report, told.of(rows.loads + 1, last))
+
+    return Contender(name, Role.TXTOPO, once)
 
 
 def with_vectors(output: Path, spout: WordSpout) -> Topology:
@@ -129,9 +208,10 @@ def _ours(
     *,
     make: Callable[[Path, WordSpout], Topology] = fused,
     zookeeper: str = "",
+    wakes: bool = False,
 ) -> Contender:
     def once(folder: Path) -> Sample:
-        spout = WordSpout(words, transactions, interval_secs)
+        spout = WordSpout(words, transactions, interval_secs, wakes=wakes)
         topology, config = make(folder, spout), MODES[mode]
         if zookeeper:
             store = {
@@ -139,10 +219,12 @@ def _ours(
                 "transactional.zookeeper.root": f"/{uuid.uuid4().hex}",
             }
             config = config.with_settings({"topology.state.store": "zookeeper", **store})
-        report = run_checked(bench.spark, topology, config, folder, words, transactions)
+        told, watch = Moments(), LogWatch(folder / STATE)
+        with watch:
+            report = run_checked(bench.spark, topology, config, folder, words, transactions, told)
         available = np.array(spout.begun_at)
-        visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, transactions)
-        return latency_sample(available, visible, report)
+        visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, transactions, watch.seen)
+        return latency_sample(available, visible, report, told.of(1, transactions))
 
     return Contender(f"{mode}, {what}" if what else mode, Role.TXTOPO, once)
 
@@ -173,15 +255,18 @@ def _run_peer(bench: Bench, peer: Peer, prepared: Path, folder: Path) -> Sample:
     source, checkpoint, table = folder / "source", folder / "checkpoint", folder / "words"
     source.mkdir()
     peer.create(bench.spark, table)
-    query = start_stream(bench.spark, peer, source, checkpoint)
-    try:
-        available = _let_files_arrive(prepared, source, transactions)
-        _await_batches(query, checkpoint, table, transactions)
-    finally:
-        query.stop()
+    with LogWatch(table) as watch:
+        query = start_stream(bench.spark, peer, source, checkpoint)
+        try:
+            available = _let_files_arrive(prepared, source, transactions)
+            _await_batches(query, checkpoint, table, transactions)
+        finally:
+            query.stop()
     check_delta(peer.name, table, WORDS.totals(transactions))
     batch_of_file = _batches_by_file(checkpoint)
-    visible_of_batch = {each.version - 1: each.at_secs for each in log_times(table)}  # version 0 is the empty table
+    visible_of_batch = {
+        each.version - 1: each.at_secs for each in log_times(table, watch.seen)
+    }  # version 0 is the empty table
     visible = [visible_of_batch[batch_of_file[file_names(txid, 1)[0]]] for txid in range(1, transactions + 1)]
     return latency_sample(np.array(available), np.array(visible))
 
@@ -207,7 +292,8 @@ def _await_batches(query: StreamingQuery, checkpoint: Path, table: Path, transac
     pause = threading.Event()
     while True:
         batches = _batches_by_file(checkpoint)
-        if len(batches) == transactions and len(log_times(table)) > max(batches.values()) + 1:
+        versions = sum(1 for _ in (table / "_delta_log").glob("*.json"))
+        if len(batches) == transactions and versions > max(batches.values()) + 1:
             return
         error = query.exception()
         if error is not None:
@@ -229,10 +315,30 @@ def _batches_by_file(checkpoint: Path) -> dict[str, int]:
     return batches
 
 
-def latency_sample(available: np.ndarray, visible: np.ndarray, report: RunReport | None = None) -> Sample:
-    """Return the latencies of what was available at these times and visible at those, without those of the start."""
+def latency_sample(
+    available: np.ndarray, visible: np.ndarray, report: RunReport | None = None, between: np.ndarray | None = None
+) -> Sample:
+    """Return the latencies of what was available at these times and visible at those, without those of the start.
+
+    ``between`` are the moments between, see :class:`Moments`: then there are the latencies from available to decided, too.
+    """
     began = min(max(available[0] + SETTLING_SECS, visible[0]), available[-1])  # a short try may end before its start
-    return _quantiles((visible - available)[available >= began], report)
+    counted = available >= began
+    sample = _quantiles((visible - available)[counted], report)
+    if between is None:
+        return sample
+    decided = _quantiles((between[:, -1] - available)[counted]).figures
+    steps = _steps(np.column_stack((available, between, visible))[counted])
+    figures = {**sample.figures, **{f"decided {name}": each for name, each in decided.items()}}
+    return attrs.evolve(sample, figures=figures, steps=steps)
+
+
+def _steps(moments: np.ndarray) -> Mapping[str, str]:
+    """Return the mean of each step of those transactions whose time is in the middle half: so they add up."""
+    secs = moments[:, -1] - moments[:, 0]
+    low, high = np.percentile(secs, (25, 75))
+    means = np.diff(moments[(secs >= low) & (secs <= high)]).mean(axis=0) * 1000
+    return {step: f"{mean:.2f} ms" for step, mean in zip((*STEPS, "in all"), (*means, means.sum()), strict=True)}
 
 
 def _quantiles(secs: np.ndarray, report: RunReport | None = None) -> Sample:

@@ -1,7 +1,5 @@
 """Random kills of three topologies in a row, each of which reads the tables of the one before; the first two go back."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """The topologies that are killed, each as a process: arguments are the stage, rows, a factor, and the mode."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

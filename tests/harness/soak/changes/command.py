@@ -1,7 +1,5 @@
 """The soak of changes: ``python -m tests.harness.soak changes --stories 50``."""
 
-from __future__ import annotations
-
 import logging
 import random
 import shutil

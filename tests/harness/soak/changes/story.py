@@ -4,8 +4,6 @@ After each change, all tables must be those of the undisturbed topology as of th
 came later: rows of before have nulls there. The audit must find nothing.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import time
@@ -35,7 +33,7 @@ from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import load_target
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, committed_in
-from txtopo.transactional.recovery.operations.going_back import Looked
+from txtopo.transactional.recovery.operations.going_back import DryRun
 
 MODULE = "tests.harness.soak.changes.topology"
 TABLES = ("words", "total", "copies", "minutes", LATER)
@@ -82,7 +80,7 @@ class Undisturbed:
 def points_of(values: Mapping[str, str]) -> list[int]:
     """Return the points that are listed of a topology, by the values of its function, newest first."""
     target = load_target(MODULE, values)
-    past = Looked.of(subject_of(target.plan, target.config), store_place(target.plan, target.config).open).past
+    past = DryRun.of(subject_of(target.plan, target.config), store_place(target.plan, target.config).open).past
     return [point.txid for point in past.standing if 0 < point.txid < past.committed.txid]
 
 

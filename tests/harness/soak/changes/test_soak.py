@@ -1,7 +1,5 @@
 """Rewinds, forks, backfills and new fields in any order, with deaths in between: a short run of what the soak does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

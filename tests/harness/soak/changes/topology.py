@@ -4,8 +4,6 @@ A word's row has its count and, once the topology has grown, the number of the r
 ``copies`` holds the rows, and ``minutes`` what windows over them have said. ``lengths`` comes by a backfill.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
 from pathlib import Path

@@ -9,8 +9,6 @@ At every look, each record below the group's committed offset must have been pro
 and the committed offset is the log end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess

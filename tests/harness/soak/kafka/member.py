@@ -4,8 +4,6 @@ It runs until SIGTERM, and then stops cleanly. When its standard input ends, as 
 soak is gone, it ends at once.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import random

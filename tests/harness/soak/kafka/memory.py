@@ -4,8 +4,6 @@ A topology on Spark counts the keys of a backlog in Kafka, in many small transac
 driver's memory is printed: the resident memory of its Python process, and the live objects on the heap of its JVM.
 """
 
-from __future__ import annotations
-
 import gc
 import statistics
 import sys

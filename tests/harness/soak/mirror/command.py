@@ -1,7 +1,5 @@
 """Random kills of a topology that applies changes: the table is what sorting all of them leaves."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The topology that is killed, as a process, and its changes: arguments are the folders of its input and its output."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Random kills of a topology that writes a topic of Kafka and a table of PostgreSQL, with aborted producers beside."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

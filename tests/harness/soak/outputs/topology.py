@@ -1,7 +1,5 @@
 """The topology that is killed, as a process: arguments are Kafka's servers, a database, rows, and a folder."""
 
-from __future__ import annotations
-
 import sys
 
 from committers import AppendCommitter

@@ -1,7 +1,5 @@
 """Writers that insert, update, wait, roll back and prepare at random, a server that is killed, and two readers."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import tempfile

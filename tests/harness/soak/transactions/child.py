@@ -3,8 +3,6 @@
 It prints when a Python worker has died.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

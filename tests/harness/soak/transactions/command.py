@@ -5,8 +5,6 @@ starts it again, until the given number of kills has struck, or each failpoint o
 all rows are compared with the expected ones, and another round begins on new tables.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """The topology of event time: windows of a minute count words, and each row is counted once, or late or untimed once."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence

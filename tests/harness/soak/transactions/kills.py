@@ -1,7 +1,5 @@
 """Kills: who dies where; and the plan that takes every failpoint in turn, with random moments between."""
 
-from __future__ import annotations
-
 import enum
 import random
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 The driver folds groups of one transaction, and the executors larger ones. Files are merged all the time.
 """
 
-from __future__ import annotations
-
 import functools
 
 import attrs

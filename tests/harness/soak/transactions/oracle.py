@@ -1,7 +1,5 @@
 """The expected tables: computed in plain Python from the batches alone, and compared row by row."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

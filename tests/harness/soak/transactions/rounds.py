@@ -1,7 +1,5 @@
 """Rounds: one output folder, and the processes that work on it, one after another."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -69,7 +67,7 @@ class Round:
     Args:
         folder: where they are, unless in a bucket, and all else.
         setup: what the processes get.
-        cluster: has the executors, unless they are in the driver's own session.
+        cluster: has the executors, unless they are in the driver's session.
         bucket: the address of an object store, if the tables are there; then each life begins with an empty disk.
     """
 
@@ -144,7 +142,7 @@ class Round:
         """Return the last transaction that is surely committed.
 
         It comes from the journal, which anyone may read. Opening the store instead would carry out the recovery of
-        SQLite's own log, which is left to the next run.
+        SQLite's log, which is left to the next run.
         """
         end = read_end(self.judge.journal)
         return 0 if end is None else _committed(end)

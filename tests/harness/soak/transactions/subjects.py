@@ -1,7 +1,5 @@
 """What a round runs and how its tables are judged: words, words with event times, or a large table of words."""
 
-from __future__ import annotations
-
 from tests.harness.soak.transactions.event_time import TimedJudge, timed_topology
 from tests.harness.soak.transactions.large import LargeJudge, large_topology
 from tests.harness.soak.transactions.oracle import Judge

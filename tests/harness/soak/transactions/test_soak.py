@@ -1,7 +1,5 @@
 """Promise 16, by real crashes: each failpoint in turn without Spark, and a short soak with it."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -268,9 +266,13 @@ def test_short_soak_at_each_failpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mode", [[], ["--real-time"]], ids=["micro-batch", "real-time"])
+@pytest.mark.parametrize(
+    "mode", [[], ["--real-time"], ["--inline", "--store", "bucket"]], ids=["micro-batch", "real-time", "bucket"]
+)
 def test_short_soak(tmp_path: Path, mode: list[str]) -> None:
-    """The command kills real Spark, resumes it and reports it, and leaves no process and no file behind."""
+    """The command kills real Spark, or a topology in a bucket that loses answers and whose disk is emptied; it resumes that
+    and reports it, and leaves no process and no file behind.
+    """
     options = ["--kills", "2", "--seed", "12", "--transactions", "120", *mode, "--output", tmp_path / "soak"]
     process = python("-m", "tests.harness.soak", "transactions", *options, start_new_session=True)
     try:

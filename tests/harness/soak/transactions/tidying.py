@@ -1,7 +1,5 @@
 """Somebody else who compacts a table, orders its rows, and vacuums it at once, again and again, beside a run."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

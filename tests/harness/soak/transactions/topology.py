@@ -1,7 +1,5 @@
 """The topology of the soak: a table of words, one below it of how many words have which count, and one of changes."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import random

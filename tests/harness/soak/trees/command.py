@@ -5,8 +5,6 @@ cluster (``--on local-cluster`` or ``--on standalone``), executors at random. In
 confirmed, none of them before all its words were written down, and no process may be left.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

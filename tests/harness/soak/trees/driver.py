@@ -1,7 +1,5 @@
 """The driver of a soak: ``python -m tests.harness.soak.trees.driver HOST PORT FOLDER [MASTER]``."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from pathlib import Path

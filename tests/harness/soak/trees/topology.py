@@ -1,7 +1,5 @@
 """A word count whose bolts record what they did, and when."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A KafkaSpout on a log in memory, in time that a test moves: one call at a time, as a worker makes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -99,7 +97,7 @@ class Clock:
 class Rig:
     """A spout task, opened and active.
 
-    The settings are those of Storm's own tests: polls of 5, retries without delay, commits every 2 s, EARLIEST, and 250
+    The settings are those of Storm's tests: polls of 5, retries without delay, commits every 2 s, EARLIEST, and 250
     uncommitted offsets.
     """
 

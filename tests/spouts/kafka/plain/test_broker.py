@@ -1,7 +1,5 @@
 """KafkaSpout in a running topology on a real broker: what only a real log does."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import threading

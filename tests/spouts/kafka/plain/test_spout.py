@@ -1,6 +1,4 @@
-"""KafkaSpout: Storm's own test cases, on a log in memory and in simulated time. Their names stand in brackets."""
-
-from __future__ import annotations
+"""KafkaSpout: Storm's test cases, on a log in memory and in simulated time. Their names stand in brackets."""
 
 import pytest
 

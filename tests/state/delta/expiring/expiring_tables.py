@@ -1,7 +1,5 @@
 """Tables of rows that expire, as their tests open and fill them, and a topology that uses one."""
 
-from __future__ import annotations
-
 import datetime as dt
 import pathlib
 import random

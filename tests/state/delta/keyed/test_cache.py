@@ -1,7 +1,5 @@
 """Keys are found where they are, whatever their types; what the driver holds of a table is what the table holds."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 from decimal import Decimal
@@ -177,7 +175,7 @@ def test_single_keys_become_recent(tmp_path, monkeypatch) -> None:
 
 
 COLLIDING = [(0, 2**61 - 1), (1, 2**61), (-1, -2), (7, 7 - (2**61 - 1))]
-"""Pairs of longs that Python's own hash can't tell apart."""
+"""Pairs of longs that Python's hash can't tell apart."""
 
 
 @pytest.mark.few(4)

@@ -1,7 +1,5 @@
 """DeltaState: the conformance class, and what is Delta's own: staging, crashes, history, upkeep."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import signal
@@ -93,7 +91,7 @@ def test_a_relative_path_is_resolved_when_it_is_opened(tmp_path, monkeypatch):
 
 
 def test_home_is_the_folder_above():
-    """The topology's own files lie beside its tables."""
+    """The topology's files lie beside its tables."""
     assert DeltaState("/data/counts", WORD, COUNT).home == "/data"
     assert DeltaState("file:///data/counts", WORD, COUNT).home == "/data"
     assert DeltaState("s3://bucket/counts", WORD, COUNT).home == "s3://bucket"

@@ -1,7 +1,5 @@
 """A topology whose states get a field more between two runs: a keyed one, an opaque one, and one of rows in partitions."""
 
-from __future__ import annotations
-
 import pathlib
 
 from spouts import MemoryTransactionalSpout

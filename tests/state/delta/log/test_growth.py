@@ -1,7 +1,5 @@
 """Tables that get a column: earlier rows have nulls there for every reader, whenever it happens and whatever was open."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import attrs

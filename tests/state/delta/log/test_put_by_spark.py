@@ -1,7 +1,5 @@
 """Spark's Delta reads what txtopo writes, at every version: what it shows is what delta-rs shows, and was put."""
 
-from __future__ import annotations
-
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A table of each kind with values of each kind, for readers, beside the rows that are in it by a plain computation."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import random

@@ -1,7 +1,5 @@
 """The readers that people have, each as a function that returns some columns of the rows that pass a filter."""
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 import json

@@ -1,7 +1,5 @@
 """The difference between two tables is what a comparison row by row in Python finds."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import tempfile

@@ -1,7 +1,5 @@
 """A table as of a transaction that shares its Delta write with others: exact, or refused."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake

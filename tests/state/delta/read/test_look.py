@@ -1,7 +1,5 @@
 """Looks for rows in a table: what a read of all of them, filtered and sorted, would return."""
 
-from __future__ import annotations
-
 import gc
 import random
 
@@ -110,7 +108,7 @@ def test_rows_of_each_kind_of_column_come_in_their_order(tmp_path, monkeypatch, 
 @pytest.mark.parametrize("txid", [2, 3, 4])
 @pytest.mark.parametrize("keys", [(), ("7",), ("17",)])
 def test_a_look_between_two_writes_sees_the_rows_up_to_there(tmp_path, txid, keys):
-    """Transactions 3 and 4 were written together: only the rows' own numbers tell them apart."""
+    """Transactions 3 and 4 were written together: only the rows' numbers tell them apart."""
     fields = Fields("id: long")
     opened = DeltaRows(tmp_path / "t", fields).open("t", "rows", "life", 1)
     some = [("append", pa.table({"id": range(n, n + 10)}, schema=fields.arrow_schema())) for n in (0, 10, 20)]

@@ -1,7 +1,5 @@
 """What the readers that people have make of our tables: the rows that were put, with every filter."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import random

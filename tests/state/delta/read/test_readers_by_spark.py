@@ -1,7 +1,5 @@
 """What Spark's Delta makes of a table of each kind: the rows that were put, with filters."""
 
-from __future__ import annotations
-
 import random
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """DeltaReference: each version as a plain read has it, whoever wrote it and however a process came to it."""
 
-from __future__ import annotations
-
 import datetime as dt
 import pickle
 import random

@@ -1,7 +1,5 @@
 """Tables of rows, as their tests open and fill them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

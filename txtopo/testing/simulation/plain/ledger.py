@@ -271,8 +271,8 @@ class Ledger:
                         "has let go of it, so that its root can only time out; ack or fail each input"
                     )
 
-    def held_by(self, accounts: Iterable[Account]) -> Counter[str]:
-        """Return how many inputs each bolt holds."""
+    def unsettled_by(self, accounts: Iterable[Account]) -> Counter[str]:
+        """Return how many inputs each bolt has not settled."""
         return Counter(self.name_of(task) for account in accounts for task in account.tasks.values())
 
     def check_at_rest(self, accounts: Collection[Account]) -> None:

@@ -133,9 +133,9 @@ def make_plain_subject(
             "read from the outside need an input, or one that stands in for them"
         )
     if world.assignment.is_acking:
-        for bolt, count in world.held.items():
+        for bolt, count in world.unsettled.items():
             subject.warnings.append(
-                f"{bolt} still held {count} inputs when their roots had timed out in the schedule without faults; that "
+                f"{bolt} had {count} unsettled inputs when their roots had timed out without faults; that "
                 "is right for a join or a window that waits for more, and wrong if nothing more has to come"
             )
     return subject
@@ -174,8 +174,8 @@ class PlainWorld(Surroundings):
             subject.components,
             None if log is None else self.log,
         )
-        self.held = Counter[str]()
-        """By bolt, how many inputs it holds at the end, though their roots have timed out."""
+        self.unsettled = Counter[str]()
+        """By bolt, how many inputs it has not settled at the end, though their roots have timed out."""
         self.spout_tasks = subject.spout_tasks
         self.outside = Outside(self.clock)
         drawn = self.draw_rates(kinds, RATES)
@@ -327,7 +327,7 @@ class PlainWorld(Surroundings):
         self._check_trees()
         self._let_timeouts_pass()
         self._check_nothing_left()
-        self.held = self.ledger.held_by(self._accounts())
+        self.unsettled = self.ledger.unsettled_by(self._accounts())
         self._is_asked_to_stop = True
         self._fabric.handle(StopAsked(wait_secs=0))
         require(not self._rest(), "a run that is asked to stop ends")

@@ -263,9 +263,11 @@ class _Found:
         )
         go_to, rolled_back, obstacles = ways.best(self.checkpoints, subject.spouts, number, is_damaged=is_damaged)
         if go_to is not None:
-            held = {} if go_to.is_as_it_is else _last_of_states(self.checkpoints, parts, go_to.incarnation)
+            last_txids = {} if go_to.is_as_it_is else _last_of_states(self.checkpoints, parts, go_to.incarnation)
             after, until = self.unseen(go_to, record, tables)
-            go_to = attrs.evolve(go_to, until=self.until(go_to), unseen_after=after, unseen_until=until, held=held)
+            go_to = attrs.evolve(
+                go_to, until=self.until(go_to), unseen_after=after, unseen_until=until, last_txids=last_txids
+            )
         return go_to, rolled_back, obstacles
 
     def until(self, go_to: plans.GoTo) -> int:
@@ -400,24 +402,26 @@ def _last_of_states(
 
     The last group in the journal counts: a state that the code lacks may have it, as no look at its table can tell.
     """
-    held: dict[str, int] = {}
+    last_txids: dict[str, int] = {}
     for checkpoint in checkpoints:
         if checkpoint.incarnation == incarnation:
             for name, mark in checkpoint.states.items():
-                held[name] = max(held.get(name, 0), mark.txid or 0)
+                last_txids[name] = max(last_txids.get(name, 0), mark.txid or 0)
     newest = next((part.header for part in reversed(parts) if part.header.incarnation == incarnation), None)
     # Of its last coordinator, whose last file may have none yet.
     own = [each for part in parts if newest and part.header.epoch == newest.epoch for each in part.entries]
     entry = own[-1] if own else None
-    return held if entry is None else {**held, **dict.fromkeys(entry.states, entry.last)}
+    return last_txids if entry is None else {**last_txids, **dict.fromkeys(entry.states, entry.last)}
 
 
 def _present(checkpoints: Sequence[Checkpoint], parts: Sequence[JournalPart]) -> dict[str, int]:
     """Return the states that the topology has now, each with the last transaction that its table may have."""
     if not checkpoints:
         return {}
-    held = _last_of_states(checkpoints, parts, checkpoints[0].incarnation)
-    return {name: txid for name, txid in held.items() if name not in checkpoints[0].states or checkpoints[0].has(name)}
+    last_txids = _last_of_states(checkpoints, parts, checkpoints[0].incarnation)
+    return {
+        name: txid for name, txid in last_txids.items() if name not in checkpoints[0].states or checkpoints[0].has(name)
+    }
 
 
 def descriptions_of(tables: Mapping[str, StateTable]) -> dict[str, TableDescription]:

@@ -1,7 +1,7 @@
 """What all commands that go back check, before anything is changed and again when they are resumed.
 
 The code must have every state whose rows would stay behind, the journal must say what the transactions after the point
-were, and the spout's source must have their input still; a rewind and a repair also bring the spout's own values back.
+were, and the spout's source must have their input still; a rewind and a repair also bring the spout's values back.
 
 The spout's coordinator is asked as at the start of a run, but what it writes is only gathered. The rewind applies it in
 the step that replaces the coordinator state, so the spout's values and the metadata never disagree. Then a second
@@ -119,7 +119,7 @@ def _is_at_or_below(path: str, above: str) -> bool:
 def checked(
     plan: Plan, config: Config, subject: RepairSubject, coordinator_state: CoordinatorState, to: Repair
 ) -> list[Change]:
-    """Check that a plan loses nothing; return what it changes of the spout's own values. Nothing is written.
+    """Check that a plan loses nothing; return what it changes of the spout's values. Nothing is written.
 
     Args:
         plan: the topology, as it will run afterwards.
@@ -231,8 +231,8 @@ def planned_by(subject: RepairSubject, past: Past, time_ms: int) -> int:
 
 
 @attrs.frozen
-class Looked:
-    """A topology that is only looked at, and may be running."""
+class DryRun:
+    """What a rewind would do to a topology, which may be running; nothing is written."""
 
     subject: RepairSubject
     past: Past
@@ -242,7 +242,7 @@ class Looked:
     """The last transaction that is committed; a group after it may be decided."""
 
     @classmethod
-    def of(cls, subject: RepairSubject, open_store: Callable[[], Store], txid: int | None = None) -> Looked:
+    def of(cls, subject: RepairSubject, open_store: Callable[[], Store], txid: int | None = None) -> DryRun:
         """Read journal and tables, maybe for a txid; raise StopError if a repair or a rewind is unfinished."""
         with contextlib.closing(open_store()) as store:
             coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())

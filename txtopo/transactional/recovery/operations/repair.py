@@ -10,7 +10,7 @@
    States without versions stay where they are, which the new coordinator state says: until the transactions that they
    have are over once more, they take nothing of them.
 5. It adds a part to the journal, with a header that describes the new state.
-6. It replaces the coordinator state and the spout's own values, and removes the plan, in one step. The old values are
+6. It replaces the coordinator state and the spout's values, and removes the plan, in one step. The old values are
    kept aside.
 """
 
@@ -46,7 +46,7 @@ def carry_out(
     """Carry out a plan, or continue one that was interrupted.
 
     The lead of ``coordinator_state`` must have an epoch that no table has seen. ``of_spout`` are the changes of the
-    spout's own values that belong to the plan, see :func:`txtopo.transactional.recovery.operations.going_back.checked`,
+    spout's values that belong to the plan, see :func:`txtopo.transactional.recovery.operations.going_back.checked`,
     which must have been called: also if the plan is continued, perhaps with other code and other input.
 
     Raises:

@@ -222,10 +222,10 @@ class Past:
     def plan(self, point: Point, number: int) -> GoTo:
         """Return the plan to go to a point."""
         plan = self._ways.plan(point.checkpoint, number, is_as_it_is=False)
-        return attrs.evolve(plan, until=self.committed.txid, held=self._held, is_rewind=True)
+        return attrs.evolve(plan, until=self.committed.txid, last_txids=self._last_txids, is_rewind=True)
 
     @property
-    def _held(self) -> dict[str, int]:
+    def _last_txids(self) -> dict[str, int]:
         """The last transaction of each state that the topology has or has had."""
         states = self.committed.states
         return {name: mark.txid or 0 for name, mark in states.items() if name not in self.unfinished}
@@ -301,14 +301,14 @@ def versions_kept(
 
 def refuse_left_behind(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
     """Raise StateAccessError if code lacks a state with rows that a plan undoes, or that a fork would not get."""
-    held, after = plan.held, 0
+    last_txids, after = plan.last_txids, 0
     if isinstance(plan, GoTo) and not plan.is_beside:
         after = plan.txid
         if coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation:
             # A plan that an earlier version has recorded does not name them.
             known = coordinator_state.committed().states
-            held = {**{name: mark.txid or 0 for name, mark in known.items()}, **held}
-    left = [name for name, last in held.items() if name not in subject.states and last > after]
+            last_txids = {**{name: mark.txid or 0 for name, mark in known.items()}, **last_txids}
+    left = [name for name, last in last_txids.items() if name not in subject.states and last > after]
     if left:
         raise StateAccessError(
             f"the code lacks {', '.join(map(repr, left))}, with rows of transactions after {after} that would stay "

@@ -46,7 +46,7 @@ class Lines:
             self._news = ""
 
 
-class PlainLines(Lines):
+class ProgressLines(Lines):
     """Prints a line when the first transactions have begun, and then about every 10 seconds."""
 
     def __init__(self) -> None:
