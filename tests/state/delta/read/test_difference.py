@@ -96,6 +96,20 @@ def test_keys_that_only_one_table_has():
             assert (found.only_in_a.count, found.only_in_b.count) == (1, 1)
 
 
+def test_keys_of_different_types():
+    """Rows belong together as those of tables without keys."""
+    a, b = (
+        pa.table(
+            [pa.array([1, n], kind), pa.array([1, 1])],
+            schema=pa.schema([pa.field("k", kind, False), ("v", pa.int64())]),
+        )
+        for n, kind in ((2, pa.int32()), (3, pa.int64()))
+    )
+    found = difference(a, b)
+    assert (found.keys, found.equal) == ((), 1)
+    assert [each.rows["k"].to_pylist() for each in (found.only_in_a, found.only_in_b)] == [[2], [3]]
+
+
 def test_nested_values():
     """A NaN equals a NaN and a null a null, wherever they are; the two zeros are not the same there."""
     schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.list_(pa.float64()))])
