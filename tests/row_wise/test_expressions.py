@@ -65,6 +65,7 @@ def test_others(given):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        (A + pl.lit(100, pl.Int8) * pl.lit(2, pl.Int8), "an integer is too large in"),
         (pl.col("pirce"), "there is no field 'pirce'"),
         (pl.col("ss"), "did you mean 's'"),
         ("a >", "no expression in SQL"),
