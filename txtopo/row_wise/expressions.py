@@ -249,7 +249,7 @@ class _Reading:
         try:
             # Some types are only found to be wrong when something is evaluated, if only nothing.
             return self._empty.select(value.alias("value")).collect().schema["value"]
-        except Exception as error:
+        except (Exception, self._polars.exceptions.PanicException) as error:  # which is no Exception
             raise FieldsError(f"{self._text} can't be evaluated: {_first_line(error)}") from error
 
     def read(self, tree: Any) -> Any:
@@ -549,6 +549,8 @@ def _try_in_pieces(polars: Any, made: Expression, fields: Fields) -> None:
         pieces = [rows.slice(0, 5).select(made.value.alias("value")), rows.slice(5).select(made.value.alias("value"))]
     except Exception:  # noqa: BLE001 - a value that the expression refuses, such as a text that is no number
         return
+    except polars.exceptions.PanicException as error:
+        raise FieldsError(f"{made.text} can't be evaluated: {_first_line(error)}") from error
     if not polars.concat(pieces).equals(whole, null_equal=True):
         raise FieldsError(f"{made.text} gives a row another value among others than alone; it is not row-wise")
 
