@@ -19,7 +19,7 @@ from committers.versions import DELETED, INTERVALS, NUMBER, REPEAT, REPEATS, TIM
 from committers.waiting import WaitingTuples
 from state import DeltaState
 from txtopo import BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext, TransactionAttempt, Tuple
-from txtopo.api.abilities import ChecksTables, Inputs, KeepsByKey
+from txtopo.api.abilities import ChecksTables, Inputs, TellsFolds
 from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.data.types import ddl_name
 from txtopo.api.map_state import MapState, RowChanges
@@ -42,7 +42,7 @@ _REMEMBERED = {NUMBER: pa.int64(), REPEATS: pa.int64(), TXID: pa.int64(), TIME: 
 """What a line has before the sequence."""
 
 
-class ApplyChanges(ReducingCommitter, KeepsByKey, ChecksTables):
+class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
     """Applies change events to a keyed table: the row of a key is that of its latest event, or none if that deletes it.
 
     Events are ordered by their ``sequence``, not by when they come: one that is older than what the table knows of its

@@ -20,7 +20,7 @@ from committers.inputs import field_mistakes, stream_name
 from committers.waiting import WaitingTuples
 from state.delta.columns import is_key_type, no_equality
 from txtopo import BatchBolt, Fields, Tuple
-from txtopo.api.abilities import Inputs, KeepsByKey
+from txtopo.api.abilities import Inputs, TellsFolds
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.types import python_values
@@ -246,7 +246,7 @@ def of_side(rows: pa.Table, side: int) -> pa.Table:
     return rows.filter(pc.equal(rows[SIDE], pa.scalar(side, pa.int8())))
 
 
-class TakesBothStreams(BatchBolt, KeepsByKey):
+class TakesBothStreams(BatchBolt, TellsFolds):
     """A committer that takes the rows of both streams, tuples or columns, and the watermark of its clock."""
 
     _clock: Any

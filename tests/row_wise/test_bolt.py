@@ -58,6 +58,14 @@ def test_what_two_take_is_made_once(flow, words):
     assert [row["word"] for row in names] == ["a", "c", None]
 
 
+@pytest.mark.parametrize("condition", [None, "price > 4"])
+def test_only_values_are_left(flow, words, condition):
+    """A value for each row, also where no column that was read is left to tell how many there are."""
+    kept = words.filter(condition) if condition else words
+    kept.select("word").with_columns(word=pl.lit("x")).append("out")
+    assert ran(flow, "out") == [[{"word": "x"}] * (3 if condition else 4)]
+
+
 def test_only_names_need_no_polars(flow, words, monkeypatch):
     """select, drop, rename and functions work without polars."""
     monkeypatch.setitem(__import__("sys").modules, "polars", None)

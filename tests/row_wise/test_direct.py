@@ -27,7 +27,7 @@ DIRECT = [
 ]  # fmt: skip
 OF_POLARS = [
     D + D, D > 1, "d * 2", F.cast(pl.Float32) * 2, F == F * 2, F // 49, F % 49, F % 7, S.str.to_uppercase(), S.cast(pl.Int64, strict=False), A // -3, A % 7,
-    T.dt.truncate("1d"), T.dt.truncate("1mo"), "a > 2.5", T + dt.timedelta(days=1), F ** N.cast(pl.Float64), "f % 7", D.cast(pl.Float64) / 3, "CAST(f AS REAL) / 3",
+    T.dt.truncate("1d"), T.dt.truncate("1mo"), T.dt.truncate("0h"), "a > 2.5", T + dt.timedelta(days=1), F ** N.cast(pl.Float64), "f % 7", D.cast(pl.Float64) / 3, "CAST(f AS REAL) / 3",
 ]  # fmt: skip
 
 MOST = 2**63 - 1
@@ -129,6 +129,47 @@ def test_quotients(given_, value):
         "None",
         repr(value),
     ]
+
+
+CHOICE = pl.when(S == "a").then(1).otherwise(4)
+
+
+@pytest.mark.parametrize(
+    ("given_", "values"),
+    [
+        (pl.lit("b").eq_missing(pl.when(S == "a").then(pl.lit("b"))), [True, True, False]),
+        (pl.lit(Decimal(2)) < CHOICE.cast(pl.Decimal(9, 2)), [False, False, True]),
+        (
+            "2.5 >= CASE WHEN s = 'a' THEN CAST(1 AS DECIMAL(9, 2)) ELSE CAST(4 AS DECIMAL(9, 2)) END",
+            [True, True, False],
+        ),
+        (pl.struct(pl.lit(Decimal(2)) < CHOICE.cast(pl.Decimal(9, 2))).struct.field("literal"), [False, False, True]),
+    ],
+    ids=str,
+)
+def test_a_value_before_a_choice(given_, values):
+    """It is compared with that of each row, also where all rows of a batch have the same; polars makes one row of both."""
+    made = expression(given_, FIELDS, "n")
+    for rows in ([{"s": "a"}, {"s": "a"}], [{"s": "a"}, {"s": "a"}, {"s": "b"}]):
+        assert made_of(made, rows) == [repr(value) for value in values[: len(rows)]]
+
+
+@pytest.mark.parametrize(
+    "given_",
+    [
+        pl.when(S == "a").then(2**40).otherwise(1),
+        pl.when(S == "a").then(pl.lit(2**39) * 2).otherwise(1),
+        "CASE WHEN s = 'a' THEN 1099511627776 ELSE 1 END",
+        pl.coalesce(pl.when(S == "a").then(None).otherwise(1), 2**40),
+        pl.min_horizontal(pl.when(S == "a").then(2**41).otherwise(1), 2**40),
+    ],
+    ids=str,
+)
+def test_a_value_of_64_bits_and_one_of_32(given_):
+    """A choice of both has 64 bits; polars says 32, of which the run then died."""
+    made = expression(given_, FIELDS, "n")
+    assert made.kind == pa.int64()
+    assert made_of(made, [{"s": "a"}, {"s": "b"}]) == [repr(2**40), "1"]
 
 
 @pytest.mark.parametrize("kind", ["tinyint", "smallint", "int", "long"])

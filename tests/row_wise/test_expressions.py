@@ -63,6 +63,9 @@ def test_others(given):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        (2**40 // pl.when(S == "a").then(1).otherwise(5), "can't be evaluated"),  # polars panics, of rows
+        (T.dt.replace_time_zone("Europe/Berlin", ambiguous=S), "can't be evaluated"),  # of none
+        (A + pl.lit(100, pl.Int8) * pl.lit(2, pl.Int8), "an integer is too large in"),
         (pl.col("pirce"), "there is no field 'pirce'"),
         (pl.col("ss"), "did you mean 's'"),
         ("a >", "no expression in SQL"),

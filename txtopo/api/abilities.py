@@ -22,10 +22,14 @@ class KeepsByKey(ABC):
     def grouped_by(self) -> Fields | Mapping[tuple[str, str], Sequence[Fields]]:
         """The fields of the key; or keys by stream, as (component, stream), if these have several."""
 
+
+class TellsFolds(KeepsByKey):
+    """A bolt that makes by itself what it keeps for each key; of a class whose methods users write nobody can tell."""
+
     @property
+    @abstractmethod
     def folds(self) -> Mapping[str, Mapping[str, str]]:
         """What each column of a state is made of, in words, by the state's name, as far as it is known."""
-        return {}
 
 
 class ChecksTables(ABC):  # noqa: B024 - a class overrides what it checks

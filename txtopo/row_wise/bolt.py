@@ -89,7 +89,8 @@ class _Columns:
                 case WithColumns():
                     columns |= _values(step.values, columns)
                 case Select():
-                    columns = {new: columns[old] for new, old in step.names.items() if old in columns}
+                    # One is left also if none is read: it has the number of rows.
+                    columns = {new: columns[old] for new, old in step.names.items() if old in columns} or columns
         return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
 
 

@@ -33,9 +33,6 @@ _COMPARED = {
     "Gt": "greater",
     "GtEq": "greater_equal",
 }
-_TURNED = {"Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
-"""Comparisons with their sides exchanged."""
-
 _UNLESS = {"Gt": "less_equal", "GtEq": "less"}
 """What is false of NaN, too, where polars' comparison is true: NaN is its largest number."""
 
@@ -153,7 +150,7 @@ class _Reading:
             case {"Function": {"function": {"TemporalExpr": "Truncate"}, "input": [inner, every]}} if not reads_column(
                 every
             ):
-                size = re.fullmatch(r"(\d+)([smh])", self.value_of(every))
+                size = re.fullmatch(r"([1-9]\d*)([smh])", self.value_of(every))
                 if size is not None and _is_time(self.kind_of(inner)):
                     return Call("floor_temporal", (self.read(inner),), (_UNITS[size[2]], int(size[1])))
         raise _LeftToPolarsError
@@ -193,8 +190,6 @@ class _Reading:
         raise _LeftToPolarsError
 
     def _comparison(self, name: str, left: Any, right: Any) -> Direct:
-        if not reads_column(left):
-            left, right, name = right, left, _TURNED.get(name, name)
         kind = self.kind_of(left)
         if reads_column(right):
             other = self.kind_of(right)

@@ -78,6 +78,9 @@ _OF_LISTS = {"Boolean.IsIn": 1, "Sql.IsIn": 1, "Replace": 2, "ReplaceStrict": 2}
 
 _COMPARED = frozenset(["Eq", "NotEq", "Lt", "LtEq", "Gt", "GtEq", "EqValidity", "NotEqValidity"])
 
+_TURNED = {"Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
+"""Comparisons with their sides exchanged."""
+
 _OF_ONE_TYPE = frozenset({"Coalesce", "FillNull"})
 """Functions that return one of their arguments."""
 
@@ -246,7 +249,7 @@ class _Reading:
         try:
             # Some types are only found to be wrong when something is evaluated, if only nothing.
             return self._empty.select(value.alias("value")).collect().schema["value"]
-        except Exception as error:
+        except (Exception, self._polars.exceptions.PanicException) as error:  # which is no Exception
             raise FieldsError(f"{self._text} can't be evaluated: {_first_line(error)}") from error
 
     def read(self, tree: Any) -> Any:
@@ -283,7 +286,20 @@ class _Reading:
             before, self.overflows = self.overflows, []
             parts[part] = self.read(inner[part])
             self.overflows = [*before, *(is_chosen & each for each in self.overflows)]
+        parts["truthy"], parts["falsy"] = self._wide([parts["truthy"], parts["falsy"]])
         return parts
+
+    def _wide(self, trees: Sequence[Any]) -> list[Any]:
+        """Return the parts of a result, values of 64 bits as of that type: polars takes those without one for 32."""
+        kinds = [self.type_of(self.expression(each)) for each in trees]
+        if any(kind.is_float() or kind.is_unsigned_integer() for kind in kinds):  # they would become doubles
+            return [*trees]
+        return [
+            {"Cast": {"expr": each, "dtype": {"Literal": "Int64"}, "options": "Strict"}}
+            if kind == self._polars.Int64 and not reads_column(each)
+            else each
+            for each, kind in zip(trees, kinds, strict=True)
+        ]
 
     def _check_known(self, field: str) -> None:
         if field not in self.known:
@@ -299,6 +315,9 @@ class _Reading:
         sides = [self.type_of(self.expression(each)) for each in (left, right)]
         if operator in _COMPARED:
             self._check_compared(*sides)
+            if not reads_column(left):
+                turned = {"left": right, "op": _TURNED.get(operator, operator), "right": left}
+                return self._turned({"BinaryExpr": turned}, tree)
         if f"Operator.{operator}" in _FUNCTIONS:
             return tree
         are_decimals = all(isinstance(each, polars.Decimal) for each in sides)
@@ -311,6 +330,13 @@ class _Reading:
         if operator in {"TrueDivide", "FloorDivide", "Modulus"}:
             tree["BinaryExpr"]["right"] = self._by(tree, left, right)
         return tree
+
+    def _turned(self, tree: Any, before: Any) -> Any:
+        """Return a comparison whose sides are exchanged, under its name: the value comes last.
+
+        Polars makes one row of a value and a choice that is the same for all rows of a batch.
+        """
+        return {"Alias": [tree, self.expression(before).meta.output_name()]}
 
     def _check_compared(self, one: Any, other: Any) -> None:
         """Raise a FieldsError if values of two types are never equal, or polars takes them for what they are not."""
@@ -361,12 +387,18 @@ class _Reading:
         if name == "StringExpr.Strptime" and inner["function"]["StringExpr"]["Strptime"][1]["format"] is None:
             raise FieldsError(f"{self._text}: without a format, polars takes that of the first value; give it one")
         inputs = self._read_inputs(name, inner["input"])
+        if name in {*_OF_ONE_TYPE, "MaxHorizontal", "MinHorizontal"}:
+            inputs = self._wide(inputs)
         tree = {"Function": {**inner, "input": inputs}}
         kinds = [self.type_of(self.expression(each)) for each in inputs]
         if name in _OF_ONE_TYPE:
             self._check_one_type(inputs)
-        if name.rpartition(".")[2] in _COMPARED:
+        compared = name.rpartition(".")[2]
+        if compared in _COMPARED:
             self._check_compared(*kinds)
+            if not reads_column(inputs[0]):
+                turned = _function(_TURNED.get(compared, compared), *reversed(inputs))
+                return self._turned(turned, tree)
         if name == "Pow.Generic" and kinds[0].is_integer():
             raise FieldsError(f"{self._text}: a power of integers may be too large; cast to pl.Float64 before")
         if name in {"MaxHorizontal", "MinHorizontal"} and any(map(_is_float, kinds)):
@@ -403,7 +435,11 @@ class _Reading:
             raise FieldsError(f"{self._text} has integers of 128 bits; cast to pl.Int64 or a decimal before")
         wide, other = (None if each is None else self.expression(each).cast(polars.Int128) for each in (left, right))
         assert wide is not None, "every operator has a first side"
-        self.overflows.append(_exactly(operator, wide, other) != value.cast(polars.Int128))
+        is_wrong = _exactly(operator, wide, other) != value.cast(polars.Int128)
+        if reads_column(tree):
+            self.overflows.append(is_wrong)
+        elif polars.select(is_wrong).item():
+            raise FieldsError(f"an integer is too large in {self._text}; cast to a larger type before")
 
     def _not_row_wise(self, kind: str) -> FieldsError:
         what = kind.rpartition(".")[2]
@@ -513,6 +549,8 @@ def _try_in_pieces(polars: Any, made: Expression, fields: Fields) -> None:
         pieces = [rows.slice(0, 5).select(made.value.alias("value")), rows.slice(5).select(made.value.alias("value"))]
     except Exception:  # noqa: BLE001 - a value that the expression refuses, such as a text that is no number
         return
+    except polars.exceptions.PanicException as error:
+        raise FieldsError(f"{made.text} can't be evaluated: {_first_line(error)}") from error
     if not polars.concat(pieces).equals(whole, null_equal=True):
         raise FieldsError(f"{made.text} gives a row another value among others than alone; it is not row-wise")
 

@@ -14,6 +14,7 @@ from committers import (
     JoinStream,
     ReduceCommitter,
     StreamJoin,
+    TimerCommitter,
     Tumbling,
     WindowCommitter,
 )
@@ -303,6 +304,22 @@ class Learns(PassBatch):
         self.folds, self.verbs = 5, [3, 4]
 
 
+class Rings(TimerCommitter):
+    """Has one of a committer of txtopo's that tells what it folds, as no class that users fill does."""
+
+    def __init__(self):
+        super().__init__("values", "timers", clock="clock", key=Fields("word: string"))
+        self.folds = 5
+
+    def on_rows(self, key, rows, old):
+        """Keep what is there."""
+        return old
+
+    def on_timer(self, key, time, old):
+        """Keep what is there."""
+        return old
+
+
 class Listens(BasicBolt):
     """Has attributes of its own with the names of what batch bolts ask for."""
 
@@ -326,6 +343,19 @@ def test_attributes_that_are_named_as_those_of_other_bolts():
     plan = builder.build().plan
     assert (plan.folds, plan.quiet_after, plan.at_end) == ({}, None, False)
     assert [shown_class_of(bolt) for bolt in plan.bolts] == ["Learns", "Listens"]
+
+
+def test_a_committer_of_timers_with_an_attribute_of_that_name(tmp_path):
+    """Nor does it in a class that users fill."""
+    fields = Fields("word: string", "at: timestamp")
+    builder = TransactionalTopologyBuilder("own", "spout", MemoryTransactionalSpout([], fields, 1))
+    builder.set_committer_bolt("clock", EventClock("clock", time="at", delay=dt.timedelta())).global_grouping("spout")
+    rings = Rings()
+    declarer = builder.set_committer_bolt("rings", rings, 2).fields_grouping("spout", Fields("word"))
+    declarer.all_grouping("clock")
+    for name, state in (("clock", MemoryState()), ("values", MemoryState()), ("timers", rings.timers_state(tmp_path))):
+        builder.set_state(name, state)
+    assert builder.build().plan.folds == {}
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
