@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import threading
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ from txtopo.api.components.planned import NEVER
 from txtopo.api.values import StateKind
 from txtopo.assembly.threads import ThreadPools
 from txtopo.attempts import TransactionAttempt
-from txtopo.columnar.progress_probe import ProgressProbe
+from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.engine.runner import run_with
 from txtopo.errors import StalledCommit, StateFailure, StopError
 from txtopo.failpoints import armed
@@ -239,6 +240,54 @@ def test_the_durable_steps_are_the_same(tmp_path: Path) -> None:
         found.append(reached)
     assert found[0] == found[1]
     assert found[0].count("group.decide.before") == 9
+
+
+def test_a_slow_write_is_no_phase_that_hangs(
+    watched: type[Watched], steps: Steps, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While nothing follows, a write may take longer than the timeout: of that is warned, and it is no phase's time."""
+    watched.waits_for, state = {1: "warned"}, sums()
+    filtered = caplog.handler.emit
+
+    def emit(record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("the writes of a commit group have taken more"):
+            steps.reach("warned")
+        filtered(record)
+
+    monkeypatch.setattr(caplog.handler, "emit", emit)
+    stop = threading.Timer(DEADLINE_SECS / 4, steps.reach, ("warned",))  # the run waits for its write, also to stop
+    stop.start()
+    report = run(committing(numbers(1), Sum(), sums=state), Config(message_timeout_secs=0.5))
+    stop.cancel()
+    assert values_in(state) == {"all": 0}
+    assert report.step_secs["commit phases"] < report.step_secs["table writes"] / 2
+
+
+class Looking(Late):
+    """Threads that look where the phases are when the writes are made that one has waited for."""
+
+    def wait_in_phases(self, writing: Future[None]) -> None:
+        super().wait_in_phases(writing)
+        Noticing.waited.append(current_probe().position())
+
+
+class Noticing(OpenedMemoryState):
+    """A state that looks where the phases are when one reads it."""
+
+    waited: ClassVar[list[Any]] = []
+    read: ClassVar[list[Any]] = []
+
+    def multi_get(self, keys: Sequence[Any]) -> Any:
+        self.read.append(current_probe().position())
+        return super().multi_get(keys)
+
+
+def test_a_phase_that_has_waited_has_its_whole_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a wait for writes is progress: they may have taken almost as long as a phase may do nothing."""
+    monkeypatch.setattr("state.memory.OpenedMemoryState", Noticing)
+    run(committing(numbers(20), Sum(is_of_each=True), sums=sums()), threads=Looking)
+    assert Noticing.waited
+    assert not set(Noticing.waited) & set(Noticing.read)
 
 
 class Operations(BatchBolt, ICommitter):
