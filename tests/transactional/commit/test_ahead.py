@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from spouts import MemoryTransactionalSpout
-from state import DeltaRows, DeltaState, MemoryState, read_table
+from state import DeltaExpiringRows, DeltaRows, DeltaState, MemoryState, read_table
 from state.memory import OpenedMemoryState
 from tests.budgets import examples
 from tests.topologies import committing, values_in
 from tests.waiting import DEADLINE_SECS
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, RunReport, Topology
 from txtopo.api.components.planned import NEVER
+from txtopo.api.data.utc import datetime_at
 from txtopo.api.values import StateKind
 from txtopo.assembly.threads import ThreadPools
 from txtopo.attempts import TransactionAttempt
@@ -294,7 +296,8 @@ class Operations(BatchBolt, ICommitter):
     """Does what its tuples say, and adds up what it reads."""
 
     def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
-        self.state, self.rows, self.told = context.state("kept"), context.state("rows"), []
+        self.state, self.rows, self.due = context.state("kept"), context.state("rows"), context.state("due")
+        self.told = []
 
     def execute(self, tuple: Any) -> None:
         self.told.append(tuple.values[1:])
@@ -307,13 +310,27 @@ class Operations(BatchBolt, ICommitter):
                 self.state.multi_remove([key])
             elif what == "reduce":
                 self.state.multi_reduce({key: n}, operator.add)
+            elif what == "put":
+                self.state.multi_put({key: n, "a": n})
+            elif what == "before":
+                at, found = self.state.rows_before(pa.table({"k": list("abc")}), Fields("n: long"))
+                self.rows.append(sorted(zip(map("abc".__getitem__, at), found["n"].to_pylist(), strict=True)))
+            elif what == "due":
+                self.due.append([(key, datetime_at(max(self.due.taken_until() or 0, n) + 1))])
+            elif what == "take":
+                taken = self.due.take_expired(n).sort_by([("at", "ascending"), ("k", "ascending")])
+                self.rows.append([(each, self.due.rows_held()) for each in taken["k"].to_pylist()])
             else:
-                found = self.state.get(key)
-                self.rows.append([(key, -1 if found is None else found.value)])
+                found = self.state.multi_get([key, "a"]) if what == "get" else [self.state.get(key)]
+                self.rows.append([(key, -1 if each is None else each.value) for each in found])
 
 
 OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["update", "get", "remove", "reduce"]), st.sampled_from("abc"), st.integers(0, 9)),
+    st.tuples(
+        st.sampled_from(["update", "get", "get one", "remove", "reduce", "put", "before", "due", "take"]),
+        st.sampled_from("abc"),
+        st.integers(0, 9),
+    ),
     min_size=2,
     max_size=24,
 )
@@ -345,8 +362,9 @@ def seen(
         state = DeltaState(folder / "kept", key, value, deletion_vectors=kind == "vectors")
     spout = MemoryTransactionalSpout([list(row) for row in told], Fields("what", "k", "n"), each)
     rows = DeltaRows(folder / "rows", Fields("k: string", "n: long"))
-    run(committing(spout, Operations(), kept=state, rows=rows), Config(group_transactions_max=group), threads)
-    read = read_table(folder / "rows").sort_by("txid").to_pylist()
+    due = DeltaExpiringRows(folder / "due", Fields("k: string", "at: timestamp"), expires="at")
+    run(committing(spout, Operations(), kept=state, rows=rows, due=due), Config(group_transactions_max=group), threads)
+    read = read_table(folder / "rows").sort_by([("txid", "ascending"), ("k", "ascending")]).to_pylist()
     left = (
         state.snapshot().sort_by("k").select(["k", "n"]).to_pylist()
         if kind in {"delta", "vectors"}
