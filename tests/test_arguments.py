@@ -1,7 +1,5 @@
 """Each argument of what users make: something of another kind is one sentence that names it, and nothing is begun."""
 
-from __future__ import annotations
-
 import datetime as dt
 import inspect
 from collections.abc import Callable, Iterator

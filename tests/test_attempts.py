@@ -1,7 +1,5 @@
 """Attempt numbers rise, across crashes and leaders too."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

@@ -1,7 +1,5 @@
 """Configuration: dotted and Python names are the same; wrong names and values are refused with what is right."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import pickle

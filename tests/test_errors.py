@@ -1,7 +1,5 @@
 """Errors: what they hold is bounded."""
 
-from __future__ import annotations
-
 import pickle
 
 from txtopo.errors import FailedException

@@ -1,7 +1,5 @@
 """Failpoints: what may be armed, and what happens then."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Mistakes in what users write are one sentence each, where they are written: before anything is connected or started."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

@@ -1,7 +1,5 @@
 """The names that users import: as design says, and no others by accident."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import pathlib

@@ -1,7 +1,5 @@
 """The README is short, its code runs and prints what the README says it prints, and its links lead somewhere."""
 
-from __future__ import annotations
-
 import ast
 import pathlib
 import re

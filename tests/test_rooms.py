@@ -1,7 +1,5 @@
 """Rooms: the architecture page shows each one, on the floor that the contracts of import-linter give it."""
 
-from __future__ import annotations
-
 import graphlib
 import pathlib
 import re

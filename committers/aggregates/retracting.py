@@ -264,7 +264,9 @@ def _merged_counts(groups: Any, *, values_max: int, has_each: bool = False) -> A
     added = added.filter(pc.not_equal(added[len(names) - 1], 0))
     added = added.take(ordered(added.select(names[:-1]))).combine_chunks()
     counts = np.bincount(added["0"].to_numpy(), minlength=len(groups))
-    sizes = np.bincount(added["0"].to_numpy(), added.columns[-1].to_numpy()) if has_each else counts
+    times = added.columns[-1].to_numpy()
+    # Those to take back make room for others: of a whole transaction there may be as many of both.
+    sizes = np.bincount(added["0"].to_numpy(), times if has_each else times > 0)
     if sizes.max(initial=0) > values_max:
         raise pa.ArrowInvalid(f"there are more than {values_max:,} values of a key")
     made = pa.StructArray.from_arrays(list(map(in_one_piece, added.columns[1:])), fields=list(kind.value_type))

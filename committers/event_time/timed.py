@@ -41,7 +41,8 @@ def with_ahead(rows: pa.Table, time: str, planned_at: dt.datetime) -> tuple[pa.T
     raw = event_times(rows, time)
     times = in_known_years(raw)
     if not times.equals(raw):  # nobody can read the others in Python
-        rows = rows.set_column(rows.column_names.index(time), time, times)
+        own = rows[time].type
+        rows = rows.set_column(rows.column_names.index(time), time, pc.cast(times, own, safe=False))
     is_ahead = pc.greater(raw.cast(pa.int64()), micros_at(planned_at))
     return rows.append_column(AHEAD, pc.if_else(is_ahead, raw, _NO_TIME)), times
 

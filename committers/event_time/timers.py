@@ -134,7 +134,7 @@ class TimerCommitter(BatchBolt, ICommitter, KeepsByKey):
             for time, *parts in due:
                 key = parts[0] if len(parts) == 1 else tuple(parts)
                 self._values_after([key], lambda key, old, time=time: self.on_timer(key, time, old))
-            if watermark == MICROS_MAX:
+            if MICROS_MAX in {watermark, self._timers.taken_until()}:
                 self._set = []  # a timer that always sets the next one would never let the run end
 
     def _due(self, watermark: int | None) -> list[tuple[Any, ...]]:

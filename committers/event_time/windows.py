@@ -166,7 +166,14 @@ class Days(_Calendar):
 
     def panes(self, times: Micros) -> tuple[Micros, Micros]:
         """Return the day of each event time."""
-        numbers, day = _distinct(self._local(times) // _DAY)
+        shown = self._local(times) // _DAY
+        starts, ends = self._days(shown)
+        # Clocks that go back after midnight show the day before once more, when the next one has begun.
+        moves = (times >= ends).astype(np.int64) - (times < starts)
+        return self._days(shown + moves) if moves.any() else (starts, ends)
+
+    def _days(self, days: Micros) -> tuple[Micros, Micros]:
+        numbers, day = _distinct(days)
         # By Python's rules, because a midnight that clocks skip or show twice is an error in Arrow.
         found = [(self._midnight(each), self._midnight(each + 1)) for each in numbers.tolist()]
         starts, ends = np.array(found, dtype=np.int64).reshape(-1, 2).T

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -33,9 +32,6 @@ from txtopo.text.suggestions import did_you_mean
 
 Changes = Literal["refuse", "skip", "emit"]
 """What to do about a version that changes or deletes rows."""
-
-_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
-"""The beginning of the path of a file that is not in the table's folder."""
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 
@@ -215,7 +211,7 @@ class InputTable:
 
     def _read(self, files: Iterable[InputFile], kind: str | None, version: int) -> list[InputFile]:
         files = list(files)
-        elsewhere = next((each.file.path for each in files if _ABSOLUTE.match(each.file.path)), None)
+        elsewhere = next((each.file.path for each in files if each.file.is_elsewhere), None)
         if elsewhere is not None:
             raise InputError(
                 f"version {version} of the table at {self.location.address} has the file {elsewhere} of another table, "

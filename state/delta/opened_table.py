@@ -225,12 +225,13 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
 
     def _restore(self, txid: int | None, version: int, files: Mapping[str, DataFile]) -> bool:
         """Put a version that equals ``version``, which has ``files``, as of a transaction; see :meth:`put_next`."""
-        writer = self._writer
+        writer, table = self._writer, self._writer.table  # first: it may look, and find other files
         taken, ttl = self._expiry_as_of(version)
         gone = {path: file for path, file in files.items() if not file.is_in(writer.files)}
-        added = list(with_stats(self._location.handle(version), gone)) if gone else []
-        if not has_vectors(writer.table.metadata().configuration):  # they have been turned off since
-            added = self._data.without_vectors(added, pa.schema(writer.table.schema()))
+        known = with_stats(self._location.handle(version), gone, table) if gone else ()
+        added = list(self._data.counted(known).values())
+        if not has_vectors(table.metadata().configuration):  # they have been turned off since
+            added = self._data.without_vectors(added, pa.schema(table.schema()))
         removed = [file for file in writer.files.values() if not file.is_in(files)]
         return writer.put_next(Change(added, removed, taken=taken, ttl=ttl), txid or 0, restored=version)
 

@@ -167,7 +167,8 @@ class RowFormat:
 
     def read_values(self, table: pa.Table) -> Sequence[StateValue]:
         """Return the stored value in each row of ``table``."""
-        txids, values = column_values(table[TXID_FIELD]), [column_values(table[name]) for name in self.value]
+        txids = column_values(with_txids(table)[TXID_FIELD])
+        values = [column_values(table[name]) for name in self.value]
         previous = _zipped_previous([column_values(table[name]) for name in self._previous])
         return stored_values(self.kind, txids, joined_columns(values), previous)
 
@@ -176,7 +177,7 @@ class RowFormat:
         first, width = len(self.key), len(self.value)
         values = joined_columns([[each] for each in row[first : first + width]])
         previous = _zipped_previous([[each] for each in row[first + width : -1]])
-        return stored_values(self.kind, [row[-1]], values, previous)[0]
+        return stored_values(self.kind, [row[-1] or 0], values, previous)[0]
 
     def fit_keys(self, keys: Sequence[Key]) -> FittedKeys:
         """Return keys in the form in which they are kept."""
@@ -267,6 +268,14 @@ class RowFormat:
 def reaches(rows: pa.Table, txid: int) -> bool:
     """Whether one of the rows includes transaction ``txid`` or a later one."""
     return bool(rows.num_rows and pc.max(rows[TXID_FIELD]).as_py() >= txid)
+
+
+def with_txids(rows: pa.Table) -> pa.Table:
+    """Return a table's rows, those of no transaction as of 0: somebody else has put them, and that was accepted."""
+    if not rows[TXID_FIELD].null_count:
+        return rows
+    at = rows.schema.get_field_index(TXID_FIELD)
+    return rows.set_column(at, rows.schema.field(at), pc.fill_null(rows[TXID_FIELD], 0))
 
 
 class DeclaredKeys(State):

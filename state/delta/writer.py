@@ -27,7 +27,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from state.delta.log.damage import state_failure, unsupported
-from state.delta.log.data_files import DATA_FOLDER, DataFile, files_of
+from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, files_of
 from state.delta.log.entries import entries_from, entry_path, log_entries
 from state.delta.log.growth import metadata_of
 from state.delta.log.location import LOG_FOLDER, Location
@@ -204,6 +204,7 @@ class TableWriter:
             # Before the first look no files are known, and an empty table has no vectors.
             known = (self.version, self.files) if self.files else None
             files = files_of(self.location, table, self._partition_by, known)
+            files = DataFolder(self.location).counted(files.values(), self.files)
             if version > self.version:
                 self._metadata = None
                 both = {version: files} if self._looked_with is None else {self.version: self.files, version: files}

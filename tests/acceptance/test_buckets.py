@@ -1,7 +1,5 @@
 """Topologies all of which is in a bucket, on machines whose disks are lost with their processes."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import shutil

@@ -4,8 +4,6 @@ A topology touches every place where values change hands. It runs twice: once as
 right after it was used. Transactions fail after they have spoilt all they reach, and each group runs a second time.
 """
 
-from __future__ import annotations
-
 import copy
 import operator
 from collections import defaultdict

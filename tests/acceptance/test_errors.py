@@ -1,7 +1,5 @@
 """What follows when a bolt, a spout or a transaction fails: promises 4, 6, 7, 13 and 14, on Spark."""
 
-from __future__ import annotations
-
 import logging
 import pathlib
 import threading

@@ -1,7 +1,5 @@
 """A topology in a bucket that does not do what it is asked: each fault at a rate, for a while or for good."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """DataFrame spouts and bolts, between each other and between Python bolts."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Every grouping, several streams, typed and untyped fields, in both layouts: the same tuples arrive."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pyarrow as pa

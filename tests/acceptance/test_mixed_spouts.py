@@ -1,7 +1,5 @@
 """Repeatable and opaque spouts in one topology: what is planned is kept, and opaque parts are cut anew."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

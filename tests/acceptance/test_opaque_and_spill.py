@@ -1,7 +1,5 @@
 """Opaque spouts on Spark; and bolts that wait for their commit in files, not in the driver's memory."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Spouts of every two kinds in one topology, with a reference table that changes: exact whatever is killed."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Spouts whose coordinators and emitters are plain classes, with no more methods than they need."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

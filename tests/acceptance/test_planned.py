@@ -1,7 +1,5 @@
 """When transactions are planned, and those without input: when a source is quiet, and at its end."""
 
-from __future__ import annotations
-
 import datetime as dt
 import signal
 import time

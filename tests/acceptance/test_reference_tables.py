@@ -1,7 +1,5 @@
 """Reference tables that change while a topology runs: each transaction sees the version it was planned with."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import gc

@@ -1,7 +1,5 @@
 """Several spouts in a topology: a transaction takes what each has, and all that is kept of the sources is by spout."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

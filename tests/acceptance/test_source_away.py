@@ -1,7 +1,5 @@
 """A source that is away for a minute: the others go on, and nothing of it is lost or doubled."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import signal

@@ -1,7 +1,5 @@
 """What stops a run: whatever would go on in silence otherwise. Each error says where, and what to do."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import shutil

@@ -1,7 +1,5 @@
 """Coordinator state in ZooKeeper or in a bucket: the same tables, resumed after a kill, refused to a second process."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

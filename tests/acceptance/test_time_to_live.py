@@ -1,7 +1,5 @@
 """A topology whose keys expire: each transaction sees the same, whatever the groups, the crashes and the upkeep."""
 
-from __future__ import annotations
-
 import datetime as dt
 import tempfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Where a print goes: from executors, the commit phase and the coordinator, to one logger."""
 
-from __future__ import annotations
-
 import logging
 import os
 import pathlib

@@ -1,7 +1,5 @@
 """Whole topologies on Spark and Delta: exact at any parallelism, window, layout, and failure."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

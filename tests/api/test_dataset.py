@@ -1,7 +1,5 @@
 """Datasets: what is read and written has the names that others give it, too."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Values are folded to the same result in every order, and wherever transactions are cut."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import operator

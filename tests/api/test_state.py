@@ -1,7 +1,5 @@
 """Capabilities: a state that only reads and writes is a state; what it lacks is asked for, never called."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The values of the three kinds, against a plain model of transactions that are replayed."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 
 import pytest

@@ -1,7 +1,5 @@
 """What a run needs is there, and what it has needed is gone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a run says of cancelled jobs that it waits for."""
 
-from __future__ import annotations
-
 from txtopo import TransactionAttempt
 from txtopo.assembly.cancelled_jobs import CancelledJobs
 

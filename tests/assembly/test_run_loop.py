@@ -1,7 +1,5 @@
 """The run loop: what it does to jobs that are stuck, or that nobody waits for."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import contextmanager
 

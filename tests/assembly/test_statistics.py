@@ -1,7 +1,5 @@
 """The statistics of a run."""
 
-from __future__ import annotations
-
 from txtopo.assembly.statistics import PhaseTimes
 from txtopo.transactional.core.record.facts import Fact
 from txtopo.transactional.core.record.history import HistoryEvent

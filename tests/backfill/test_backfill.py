@@ -1,7 +1,5 @@
 """Promises of ``txtopo backfill``: a state that is added later has what it would have from the start, or it is refused."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Backfills that begin at a point: what their components read is copied as of it, and held while that is needed."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from functools import partial

@@ -1,7 +1,5 @@
 """What a backfill runs: all that writes a state and the states that those components use, and no more."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of bad records on the command line: shown, audited, replayed and simulated as any other state."""
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Commands with the address of a topology all of which is in a bucket."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

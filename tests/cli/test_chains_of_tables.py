@@ -1,7 +1,5 @@
 """A topology that reads another one's table of rows: each row once, and a refusal once the other one has gone back."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

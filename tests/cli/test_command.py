@@ -1,7 +1,5 @@
 """What all commands share: what they print tells no secret, and errors take one line."""
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

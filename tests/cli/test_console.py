@@ -1,7 +1,5 @@
 """What others wrote, such as records in error messages, is shown and commands no terminal."""
 
-from __future__ import annotations
-
 import io
 import logging
 import math

@@ -1,7 +1,5 @@
 """What commands show of a run of each example: on terminals of any kind, and of transactions at its ends."""
 
-from __future__ import annotations
-
 import importlib
 import io
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What the commands say of a table whose rows expire."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.state.delta.expiring.expiring_tables import holding, make_rows, opened, put

@@ -1,7 +1,5 @@
 """Going back with input from Kafka, and with coordinator state in a real ZooKeeper."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 

@@ -1,7 +1,5 @@
 """Going back by each of its commands, killed at each failpoint, and finished by whatever is there then."""
 
-from __future__ import annotations
-
 import contextlib
 import pathlib
 import shutil

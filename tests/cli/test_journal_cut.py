@@ -1,7 +1,5 @@
 """A journal that is cut to what the oldest point needs: commands, readers, a rewind and a repair stand on what is left."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """What the command line imports."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """``txtopo run --metrics``: what Prometheus sees while a topology runs."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import signal

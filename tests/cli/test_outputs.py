@@ -1,7 +1,5 @@
 """A topology that writes a topic and tables of PostgreSQL with the rest of the product: limits, commands, the page."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """Commands on a plain topology: it is drawn in every form; commands for transactions say that it has none."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.processes import ran

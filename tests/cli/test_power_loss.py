@@ -1,7 +1,5 @@
 """What a repair, a rewind, a fork, a backfill and a state begun empty stand on is durable: a loss of power costs nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

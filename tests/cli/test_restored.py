@@ -1,7 +1,5 @@
 """What was restored from a backup after a rewind: at a txid that fits, and yet of another timeline."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

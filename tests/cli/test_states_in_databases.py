@@ -1,7 +1,5 @@
 """Commands on a topology with states in a database: what can be right is done, the rest is refused by name."""
 
-from __future__ import annotations
-
 import pytest
 
 from state import SqlRows, SqlState

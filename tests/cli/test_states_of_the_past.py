@@ -1,7 +1,5 @@
 """States with versions, without, and begun later: what each command that goes to the past says and does with each."""
 
-from __future__ import annotations
-
 import pytest
 
 from state import read_table

@@ -1,7 +1,5 @@
 """``MODULE[:ATTRIBUTE]``: found in the current folder, or refused in one line that says what is near."""
 
-from __future__ import annotations
-
 import pytest
 
 TOPOLOGY = """

@@ -1,7 +1,5 @@
 """Chains of totals and a left join beside them: replayed, audited, rewound, forked, and with a level that is new."""
 
-from __future__ import annotations
-
 import contextlib
 import pathlib
 import random

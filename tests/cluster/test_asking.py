@@ -1,7 +1,5 @@
 """Several are asked at once."""
 
-from __future__ import annotations
-
 import threading
 import time
 

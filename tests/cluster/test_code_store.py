@@ -1,7 +1,5 @@
 """Manifests and stores of code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import attrs

@@ -1,7 +1,5 @@
 """Logs of daemons and drivers: formats and rotation."""
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess

@@ -1,7 +1,5 @@
 """What goes into the archive of a submission."""
 
-from __future__ import annotations
-
 import sys
 import zipfile
 from pathlib import Path

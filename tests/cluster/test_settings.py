@@ -1,7 +1,5 @@
 """The settings of daemons, and the token."""
 
-from __future__ import annotations
-
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is in ZooKeeper, on a real server."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 

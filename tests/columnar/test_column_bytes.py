@@ -1,7 +1,5 @@
 """Columns as bytes: the Arrow column that is made of them is the one that would be made of the values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """A value becomes an Arrow value of a declared type without loss, or not at all."""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """Which values of two columns are the same."""
 
-from __future__ import annotations
-
 import decimal
 
 import pyarrow as pa
@@ -39,10 +37,18 @@ D = decimal.Decimal
             [True, True, True, False],
         ),
         (pa.list_(pa.int64()), [], [], []),
+        (
+            pa.map_(pa.string(), pa.float64()),
+            [{"a": 1.0}, {"a": NAN}, None, {}, {"a": 1.0, "b": None}, {"a": 1.0}],
+            [{"a": 1.0}, {"a": NAN}, None, None, {"a": 1.0, "b": None}, {"b": 1.0}],
+            [True, True, True, False, True, False],
+        ),
     ],
 )
 def test_same_rows(kind, one, other, same) -> None:
-    """Nulls are the same as nulls, NaN as NaN, and lists and structs if all in them is; also of slices."""
+    """Nulls are the same as nulls, NaN as NaN, and lists, maps and structs if all in them is; also of slices."""
+    if pa.types.is_map(kind):
+        one, other = ([None if each is None else [*each.items()] for each in values] for values in (one, other))
     whole = [
         pa.chunked_array([pa.array([*values[:1], *values], kind)]).slice(len(values[:1])) for values in (one, other)
     ]

@@ -1,7 +1,5 @@
 """Hashes for fields groupings agree between processes, and with equality; those of columns, with those of values."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import enum

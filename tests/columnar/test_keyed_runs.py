@@ -1,7 +1,5 @@
 """Rows in runs are found by key, however often a key is asked for, and whatever has become of runs."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

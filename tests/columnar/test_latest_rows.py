@@ -1,7 +1,5 @@
 """Rows in portions, of which the last one of each key counts, beside a dict."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 

@@ -1,7 +1,5 @@
 """Rows and arrays in mapped files are those that were written; nothing of them stays, and a full disk is an error."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """What a watch shows of a commit phase that puts many large values in one call."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sums of rows are exact up to the ends of their types, whatever their signs and their order."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Rows by time: when a row has expired."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from txtopo.columnar.rows_by_time import AFTER_ALL, Run, are_after, are_over, times_of

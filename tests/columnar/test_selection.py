@@ -1,7 +1,5 @@
 """Rows are taken alike, however much text they have."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 from hypothesis import given, strategies as st

@@ -1,7 +1,5 @@
 """Every cell of the guide's tables of values, by each way in; and the guide shows these tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """AppendCommitter: every tuple of every transaction is in the table once."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """ApplyChanges: the table is what sorting all events would make, wherever they are cut, and whatever dies."""
 
-from __future__ import annotations
-
 import datetime as dt
 import shutil
 import tempfile

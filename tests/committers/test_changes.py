@@ -1,7 +1,5 @@
 """Changes of tables: totals of totals are, after every transaction, what a plain computation makes of all rows so far."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import shutil
@@ -316,6 +314,21 @@ def test_a_diff_that_is_null(tmp_path) -> None:
     builder.set_state("t", committer.state(tmp_path / "t"))
     with pytest.raises(FieldsError, match="field 'diff' is null: such a row neither comes"):
         run_inline(builder.build())
+
+
+@pytest.mark.parametrize("kind", [CountDistinct, Collect])
+def test_as_many_values_as_may_be(tmp_path, kind) -> None:
+    """All of a key's values may be others after a transaction: what is taken back is no value that is kept."""
+    values = {"rows": Count(), "users": kind("item: string", values_max=2)}
+    committer = ReduceCommitter("t", Fields("shelf: int"), values=values, diff="diff")
+    names, diffs = "abbbabcd", (1, 1, 1, -1, -1, -1, 1, 1)
+    rows = [[name, 0, None, diff] for name, diff in zip(names, diffs, strict=True)]
+    builder = TransactionalTopologyBuilder("chain", "rows", MemoryTransactionalSpout({0: rows}, ROW, 4))
+    builder.set_committer_bolt("t", committer).fields_grouping("rows", Fields("shelf"))
+    builder.set_state("t", committer.state(tmp_path / "t"))
+    run_inline(builder.build())
+    (row,) = committer.results(read_table(tmp_path / "t")).to_pylist()
+    assert row["users"] == (2 if kind is CountDistinct else ["c", "d"])
 
 
 @pytest.mark.parametrize("kind", [CountDistinct, Collect])

@@ -1,7 +1,5 @@
 """What ready-made committers miss in the streams that they subscribe to is said by ``build()``."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

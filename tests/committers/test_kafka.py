@@ -1,7 +1,5 @@
 """KafkaBolt: what is acked is in the topic, errors fail, and the loop never waits. On a log in memory and on a broker."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

@@ -1,7 +1,5 @@
 """LookupJoin: with a reference on the executors, with a state as of the transaction before."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

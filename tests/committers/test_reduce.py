@@ -1,7 +1,5 @@
 """ReduceCommitter: what it makes of a stream is what a plain loop makes of it, by columns, by files and by tuples."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import decimal

@@ -1,7 +1,5 @@
 """ReplaceCommitter, and what looks at tables of rows from outside: audit, replay, simulator, command line."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import ClassVar
 

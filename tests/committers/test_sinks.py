@@ -1,7 +1,5 @@
 """Sinks of plain topologies: what is acked is in the table, and a replay of an upsert changes nothing."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """StreamJoin: each pair once, in the transaction of the later row, whatever the cut, the replays and the crashes."""
 
-from __future__ import annotations
-
 import datetime as dt
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Tuples that wait until they are columns."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

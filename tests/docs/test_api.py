@@ -1,7 +1,5 @@
 """The API reference has every public name, and no other."""
 
-from __future__ import annotations
-
 import pkgutil
 
 import pytest

@@ -1,7 +1,5 @@
 """The diagrams that code draws are in the documentation as it draws them today."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 
 import pytest

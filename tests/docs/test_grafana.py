@@ -1,7 +1,5 @@
 """The dashboard and the alert rules ask for metrics that there are."""
 
-from __future__ import annotations
-
 import json
 import re
 

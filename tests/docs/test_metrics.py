@@ -1,7 +1,5 @@
 """The page of metrics lists what there is."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 

@@ -1,7 +1,5 @@
 """Every block of code in the documentation runs, and prints what the page says."""
 
-from __future__ import annotations
-
 import pathlib
 import time
 

@@ -1,7 +1,5 @@
 """The recording in the documentation can be read everywhere, and shows what its maker saw on a terminal."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 
 from tests.docs.recording import PICTURE

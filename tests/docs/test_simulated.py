@@ -1,7 +1,5 @@
 """What the pages build keeps every promise in ``txtopo simulate``, but for what they show as wrong."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """Runs that are steered from another thread."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """The ways out of a run's metrics."""
 
-from __future__ import annotations
-
 import resource
 import socket
 from pathlib import Path

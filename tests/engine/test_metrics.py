@@ -1,7 +1,5 @@
 """Metrics of a run: their values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

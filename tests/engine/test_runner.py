@@ -1,7 +1,5 @@
 """What a run does to the process that it is in."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import sys

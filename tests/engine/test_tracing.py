@@ -1,7 +1,5 @@
 """Spans of transactions: what a collector of OpenTelemetry gets of a run."""
 
-from __future__ import annotations
-
 import logging
 
 import attrs

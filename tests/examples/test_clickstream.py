@@ -1,7 +1,5 @@
 """The example over Kafka, without Spark: its tables say what was produced."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 

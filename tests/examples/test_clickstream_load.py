@@ -1,7 +1,5 @@
 """The load of the clickstream: what is missing is said in one line."""
 
-from __future__ import annotations
-
 from click.testing import CliRunner
 
 from examples.clickstream_load import main

@@ -1,7 +1,5 @@
 """The first example: one number, exact."""
 
-from __future__ import annotations
-
 from examples.global_count import DATA, topology
 from state import read_table
 from txtopo import run

@@ -1,7 +1,5 @@
 """The story of a bug that is found, tried out in a fork, and undone."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

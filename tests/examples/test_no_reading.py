@@ -1,7 +1,5 @@
 """The example of timers: its alerts are those that a plain loop finds, however the input is cut."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

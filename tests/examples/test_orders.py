@@ -1,7 +1,5 @@
 """The example with every grouping and a spout of its own, without Spark."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections import Counter
 from contextlib import closing

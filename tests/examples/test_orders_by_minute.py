@@ -1,7 +1,5 @@
 """The example of event time: its tables say what came, whatever was killed."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The flow of orders has the tables of the topology that a builder makes, whatever is killed."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

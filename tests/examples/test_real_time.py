@@ -1,7 +1,5 @@
 """The transactional examples make the same tables in real-time mode as in micro-batches."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import deltalake

@@ -1,7 +1,5 @@
 """What the examples print after a run, however far it came."""
 
-from __future__ import annotations
-
 import importlib
 import io
 

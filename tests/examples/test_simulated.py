@@ -1,7 +1,5 @@
 """Each example keeps every promise in ``txtopo simulate``: it is right."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from pathlib import Path

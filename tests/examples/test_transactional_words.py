@@ -1,7 +1,5 @@
 """The second example, on small texts, against ``collections.Counter``."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter

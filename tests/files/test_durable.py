@@ -1,7 +1,5 @@
 """Files that a reader sees whole or not at all."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

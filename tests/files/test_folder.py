@@ -1,7 +1,5 @@
 """The seam for files: durable on return, whole or not there, and one winner for each name."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import itertools

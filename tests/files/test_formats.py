@@ -1,7 +1,5 @@
 """Format versions: what a newer txtopo has written is refused by name, and nothing of it is changed."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Tests of places as users write them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import hypothesis

@@ -1,7 +1,5 @@
 """What Linux tells of processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Records come back from JSON as they went, by the names that files of earlier versions have."""
 
-from __future__ import annotations
-
 import json
 
 import attrs

@@ -1,7 +1,5 @@
 """Segments that wait in a file come out as they went in."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The making of a fork; ``tests/cli/mend/test_fork.py`` has the rest."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The end of a journal tells what is certainly committed."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 

@@ -1,7 +1,5 @@
 """The folders of journals: each topology in a metadata directory has its own, and so has each incarnation of one."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A follower of a journal reads what is committed, once and in order, while others write it."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 

@@ -1,7 +1,5 @@
 """Which transactions of a journal count, and what a reader finds beside a cut."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Groups are found in a journal as a reader of the whole of it finds them, at a cost that does not depend on its length."""
 
-from __future__ import annotations
-
 import random
 from typing import ClassVar
 

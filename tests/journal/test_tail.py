@@ -1,7 +1,5 @@
 """Tests of the end of a journal that rides in the decisions of groups."""
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Callable, Iterator

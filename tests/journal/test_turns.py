@@ -1,7 +1,5 @@
 """Turns: which of them are kept, and what a table shares with what has gone through them."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 

@@ -1,7 +1,5 @@
 """The writer of a journal: what it refuses, and which files go."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import attrs

@@ -1,7 +1,5 @@
 """Acceptors: only ``close`` ends a loop that accepts, and strangers neither fill it nor keep others out."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import queue

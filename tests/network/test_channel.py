@@ -1,7 +1,5 @@
 """A channel sends and receives whole messages, and waits for nothing."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

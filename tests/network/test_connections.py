@@ -1,7 +1,5 @@
 """Which connections a server keeps."""
 
-from __future__ import annotations
-
 from txtopo.network.connections import REQUEST_SECS, STALLED_SECS, Connection, ConnectionLimit
 
 

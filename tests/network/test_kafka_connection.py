@@ -1,7 +1,5 @@
 """What is made of the errors of Kafka's client."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import KafkaError
 

@@ -1,7 +1,5 @@
 """Backpressure: spouts pause, bolts never do, and what multiplies on its way goes to a file before memory is full."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.plain.topologies import Alone

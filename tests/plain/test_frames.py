@@ -1,7 +1,5 @@
 """Frames: every value that a tuple may hold arrives at another worker as it was (T-KRYO on our codecs)."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import enum

@@ -1,7 +1,5 @@
 """Races: the simulator on a topology with joins, branches, failures and a cycle, for whatever order there may be."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 

@@ -1,7 +1,5 @@
 """The worker: its passes, what it sends, and what it does when another worker dies."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

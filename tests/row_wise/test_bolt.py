@@ -1,7 +1,5 @@
 """Row-wise steps: they do what the same query does, on columns, and hold back what is no row."""
 
-from __future__ import annotations
-
 import decimal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Expressions that Arrow computes: the same as polars', of each row, whoever cuts the input; what differs is left to polars."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from decimal import Decimal

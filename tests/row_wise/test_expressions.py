@@ -1,7 +1,5 @@
 """Expressions: what is row-wise is taken, all else refused; integers do not wrap, and products of decimals are exact."""
 
-from __future__ import annotations
-
 import datetime as dt
 import sys
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """``txtopo bucket dev`` and the server that it starts, as clients of S3 see it."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import urllib.request

@@ -1,7 +1,5 @@
 """Java servers on this machine: what is missing is said in one line."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

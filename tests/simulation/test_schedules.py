@@ -1,7 +1,5 @@
 """Every promise holds in seeded disasters, 2,000 or 20,000; the same seed makes the same schedule; a failing one shrinks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import attrs

@@ -1,7 +1,5 @@
 """Sources that never end, and Kafka: what is there when a schedule begins is the input, and nothing outside is touched."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import re

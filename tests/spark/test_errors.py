@@ -1,7 +1,5 @@
 """What Spark says is cut to the line that matters."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

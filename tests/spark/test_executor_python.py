@@ -1,7 +1,5 @@
 """The executors' Python: a run that can't go on for it ends, and says what to do."""
 
-from __future__ import annotations
-
 import sys
 import types
 from collections.abc import Iterator

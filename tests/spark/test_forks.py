@@ -1,7 +1,5 @@
 """Forks in user code on Spark's executors: a child that comes back ends there, and the run is as if there were none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Workers and executors that are killed while they fold the rows of a commit group into a table."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

@@ -1,7 +1,5 @@
 """Plain topologies on Spark: long-running workers, killed and stopped, with every root acked in the end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

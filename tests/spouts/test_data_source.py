@@ -1,8 +1,6 @@
 """Data sources of PySpark as spouts: each range of offsets once, whatever a source returns."""
 # ruff: noqa: N802, N815 - the names are PySpark's
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import random

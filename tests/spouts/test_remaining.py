@@ -1,7 +1,5 @@
 """How many transactions are left, as the spouts' coordinators tell."""
 
-from __future__ import annotations
-
 import pytest
 
 from spouts import FilesTransactionalSpout, MemoryTransactionalSpout

@@ -1,7 +1,5 @@
 """MemoryState: the conformance class, and what is its own."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tests of the state for coordinators and emitters; the rotating rules proper are in tests/storm."""
 
-from __future__ import annotations
-
 import pytest
 
 from state.stores.memory import MemoryPlace, MemoryStore

@@ -5,8 +5,6 @@ any moment, in the middle of a list of actions too; new leaders with other limit
 and all must be committed within a bounded number of steps.
 """
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 

@@ -3,8 +3,6 @@
 Storm's are those of integration_test.clj and TopologyIntegrationTest: T-TIMEOUT, T-NOTIMEOUT, T-RESET, T-ACK1 to T-ACK3.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterator

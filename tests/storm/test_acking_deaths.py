@@ -1,7 +1,5 @@
 """Workers die: what was under way fails, at once, and is processed in the end (DE1-DE4, S12-S14)."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, deque
 

@@ -4,8 +4,6 @@ From integration_test.clj, grouping_test.clj, tick_tuple_test.clj, metrics_test.
 testing4j_test.clj. There is no startup tuple on the system stream, and there are no Kryo decorators.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections import Counter

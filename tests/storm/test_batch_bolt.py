@@ -1,7 +1,5 @@
 """Storm's transactional_test.clj: test-batch-bolt. Transactions, and attempts at one transaction, are independent."""
 
-from __future__ import annotations
-
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.storm.test_topology import Capture, CountingBatchBolt

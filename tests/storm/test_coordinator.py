@@ -12,8 +12,6 @@ What is better here, and so reads otherwise:
 - A late failure makes Storm drop the live attempt. Here it changes nothing (promise 3).
 """
 
-from __future__ import annotations
-
 from txtopo.testing.scenario import (
     WAITING,
     Scenario,

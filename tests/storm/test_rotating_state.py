@@ -1,7 +1,5 @@
 """Storm's test-rotating-transactional-state (transactional_test.clj), and the rest of that class's rules."""
 
-from __future__ import annotations
-
 import pytest
 
 from state.stores.memory import MemoryPlace, MemoryStore

@@ -6,8 +6,6 @@ repeatable spout here replays the failed one alone (promise 5). Where Storm's me
 transactions for ever, ours is exhausted.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

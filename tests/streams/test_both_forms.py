@@ -1,7 +1,5 @@
 """Jobs as flows and with a builder: equal tables, of equal transactions, whatever dies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A flow that has run may change: what moves no table goes on, and all else is refused by name."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

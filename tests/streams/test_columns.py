@@ -1,7 +1,5 @@
 """Of which fields of its sources a column of a flow's table is made."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

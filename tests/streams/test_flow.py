@@ -1,7 +1,5 @@
 """Flows: generated ones equal a query of DuckDB over the whole input, however the input is cut; and what a flow is."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from decimal import Decimal

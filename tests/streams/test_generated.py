@@ -1,7 +1,5 @@
 """Generated jobs of several tables equal one query of DuckDB over the whole input, however the input is cut."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections import Counter

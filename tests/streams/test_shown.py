@@ -1,7 +1,5 @@
 """What a flow shows in a notebook, and that a cell that was interrupted can be run again."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Streams: what each word makes, and what is wrong with those that are wrong."""
 
-from __future__ import annotations
-
 import copy
 import datetime as dt
 import itertools
@@ -159,6 +157,12 @@ MISTAKES = [
     (lambda f, o, t: t.drop("at").distinct("id"), "the event time 'at' is no field any more"),
     (lambda f, o, t: t.select("id").group_by("id").window("1m"), "the event time 'at' is no field any more"),
     (lambda f, o, t: t.with_columns(at=pl.col("at").dt.truncate("1h")), "it changes 'at'"),
+    (lambda f, o, t: t.with_columns(x="at").select("id", at="x").distinct("id"), "'at' is another field than the event"),
+    (lambda f, o, t: t.select("id").with_columns(at="id").distinct("id"), "'at' is another field than the event"),
+    (
+        lambda f, o, t: t.with_columns(x="at").select("id", at="x").apply_changes("a", key="id", sequence="at", history="h"),
+        "name the field with the time of events",
+    ),
     (lambda f, o, t: t.map(lambda row: row, Fields("n: long")).distinct("n"), "no field any more"),
     (lambda f, o, t: t.distinct("ids"), "did you mean 'id'?"),
     (lambda f, o, t: t.distinct([]), "it names no field"),
@@ -511,7 +515,7 @@ def test_results_go_on_as_a_stream(flow):
     minutes = orders.group_by("shop").window("1m").agg(orders=Count())
     minutes.append("minutes")
     minutes.filter("orders > 1").append("busy")
-    hours = minutes.event_time("window_end", delay="1h", close_at_end=True)
+    hours = minutes.event_time("window_start", delay="1h", close_at_end=True)
     hours.group_by("shop").window("1h").agg(minutes=Count(), orders=Sum("orders")).append("hours")
     _, busy, hours = ran(flow, "minutes", "busy", "hours")
     assert [row["orders"] for row in busy] == [3]
@@ -937,6 +941,28 @@ def test_totals_of_totals(flow):
     sizes, changes = ran(flow, "sizes", "changes")
     assert sizes == [{"orders": 1, "shops": 1}, {"orders": 7, "shops": 1}]
     assert sum(row["diff"] for row in changes) == 2
+
+
+class Passing(BasicBolt):
+    """Passes changes on."""
+
+    output_fields = Fields("attempt", "shop: string", "orders: long", "diff: long")
+
+    def execute(self, tuple, collector):
+        collector.emit(tuple.values)
+
+
+def test_changes_that_go_through_other_steps(flow, tmp_path):
+    """With fields that a table has added, under the name of their stream, or from a bolt: they are changes still."""
+    write_deltalake(tmp_path / "towns", pa.table({"shop": ["Cork", "Bonn"], "land": ["IE", "DE"]}))
+    towns = flow.reference("towns", DeltaReference(tmp_path / "towns", key="shop"))
+    shops = flow.source("orders", memory(ROWS, size=1)).group_by("shop").agg(orders=Count()).upsert("shops")
+    lands = shops.changes.join(towns, on="shop", values=Fields("land: string"))
+    lands.group_by("land").agg(shops=Count(), orders=Sum("orders")).upsert("lands")
+    shops["changes"].through("passing", Passing()).group_by("orders").agg(shops=Count()).upsert("sizes")
+    lands, sizes = ran(flow, "lands", "sizes")
+    assert [(row["land"], row["shops"], row["orders_sum"]) for row in lands] == [("DE", 1, 1), ("IE", 1, 7)]
+    assert sizes == [{"orders": 1, "shops": 1}, {"orders": 7, "shops": 1}]
 
 
 def test_top(flow):

@@ -1,7 +1,5 @@
 """The conformance class of changes: txtopo's committers and a user's pass it, and it finds what others forget."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

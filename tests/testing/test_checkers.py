@@ -1,7 +1,5 @@
 """The checkers see what they are there to see."""
 
-from __future__ import annotations
-
 import pytest
 
 from state import OpaqueValue, TransactionalValue

@@ -1,7 +1,5 @@
 """The invariants: a coordinator that breaks one is found out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

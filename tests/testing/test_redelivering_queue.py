@@ -1,7 +1,5 @@
 """A queue that takes open messages back when its reader is gone."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Iterator

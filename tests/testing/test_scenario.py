@@ -1,7 +1,5 @@
 """The scenario itself: a wrong scenario does not pass."""
 
-from __future__ import annotations
-
 import pytest
 
 from txtopo.attempts import TransactionAttempt, attempt_number

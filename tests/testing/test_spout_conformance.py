@@ -1,7 +1,5 @@
 """Conformance classes tell what is wrong: with the class, and with a spout that is alone only."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings of a client: secrets are resolved where the client is made, and show nowhere else."""
 
-from __future__ import annotations
-
 import cloudpickle
 import pytest
 

@@ -1,7 +1,5 @@
 """Errors of native libraries."""
 
-from __future__ import annotations
-
 import pytest
 from deltalake import DeltaTable
 

@@ -1,7 +1,5 @@
 """Messages that come again and again."""
 
-from __future__ import annotations
-
 from txtopo.text.repeated import Repeated
 
 

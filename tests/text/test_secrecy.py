@@ -1,7 +1,5 @@
 """What is hidden, and what is not."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

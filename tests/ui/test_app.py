@@ -1,7 +1,5 @@
 """The page's application: what it answers of a run, and to whom."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Audits and replays that a page begins: how far they are, and why they end."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """The page of a run in which somebody has set the clock back, or ahead."""
 
-from __future__ import annotations
-
 import time
 
 import attrs

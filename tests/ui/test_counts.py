@@ -1,7 +1,5 @@
 """What the graph of the page counts: tuples in and out of each component, by stream, in both phases."""
 
-from __future__ import annotations
-
 import attrs
 
 from spouts.memory import MemoryTransactionalSpout

@@ -1,7 +1,5 @@
 """A damaged file in a run's folder: its own part of the page says so, and all others show what they have."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

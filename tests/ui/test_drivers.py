@@ -1,7 +1,5 @@
 """What a supervisor answers of its drivers' runs, and the page of a cluster of that: earlier runs, too."""
 
-from __future__ import annotations
-
 import json
 from urllib.parse import unquote, urlsplit
 

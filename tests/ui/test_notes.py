@@ -1,7 +1,5 @@
 """What the page says of a table that costs more than it need, while its topology runs."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs with odd names, texts and numbers: the page shows them, and no answer fails by them."""
 
-from __future__ import annotations
-
 import math
 
 import attrs

@@ -1,7 +1,5 @@
 """Who may see a page: sessions of browsers, and the owner by a secret."""
 
-from __future__ import annotations
-
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse

@@ -1,7 +1,5 @@
 """The page's process: ``txtopo ui``, and the page beside a run, which outlives a run that is killed."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """When garbage is looked for."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

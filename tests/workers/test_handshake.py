@@ -1,7 +1,5 @@
 """The handshake lets in who knows the run's secret, and reads nothing of anybody else."""
 
-from __future__ import annotations
-
 import queue
 import socket
 import threading

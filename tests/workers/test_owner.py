@@ -1,7 +1,5 @@
 """The owner of workers, over real sockets: it gives their bodies work, and hears of each of them once."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

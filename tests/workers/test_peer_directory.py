@@ -1,7 +1,5 @@
 """Which incarnations a worker reads frames of."""
 
-from __future__ import annotations
-
 import pytest
 
 from txtopo.workers.messages import Peer

@@ -1,7 +1,5 @@
 """Workers as threads of this process, over real sockets: they meet, exchange frames, are replaced, and end in good order."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """A watcher, which tells a process that works from one that is frozen, ends with its worker; the rest is told on Spark."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import subprocess

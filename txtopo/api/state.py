@@ -539,6 +539,13 @@ class CanBeRepaired(ABC):
             LostLead: a newer epoch has opened the table; nothing was written.
         """
 
+    def why_not_adopted(self) -> str | None:
+        """Describe why other writers' changes can't be accepted; None if they can.
+
+        *txtopo* asks before it calls :meth:`adopt` of any state.
+        """
+        return None
+
     @abstractmethod
     def adopt(self) -> None:
         """Accept other writers' changes as this state's own, as of its last transaction.

@@ -30,6 +30,9 @@ def _same(one: Any, other: Any) -> Mask:
         for part, other_part in zip(one.flatten(), other.flatten(), strict=True):
             same &= _same(part, other_part)
         return same
+    if pa.types.is_map(kind):  # Arrow compares none: by their entries, in the order in which these are there
+        entries = pa.list_(pa.struct([kind.key_field, kind.item_field]))
+        return _same(one.cast(entries), other.cast(entries))
     if pa.types.is_list(kind):
         lengths, others = (np.asarray(pc.fill_null(pc.list_value_length(each), 0)) for each in (one, other))
         same &= lengths == others

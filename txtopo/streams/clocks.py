@@ -26,6 +26,8 @@ class Clock:
     """Those of an ``EventTime``, for the clock of a join."""
     ahead_max: dt.timedelta | None
     """How far a time may be ahead of its transaction."""
+    is_lost: bool = False
+    """Whether the stream has the event time no more; another field may have its name."""
 
 
 def clock_step(graph: Graph, verb: str, base: str, clock_id: str, inputs: Sequence[Port], **made: Any) -> Step:

@@ -316,10 +316,8 @@ class Stream(RowWords["Stream"], Outputs):
         parts["references"] = {} if other.reference is None else {other.name: other.reference}
         parts["needs"] = () if other.made_by is None else (other.made_by,)
         parts["made_of"] = {rename.get(each, each): [(other.name, each)] for each in added}
-        parts["streams"] = streams_of(join)
-        return self._commit(
-            "join", name or f"{self._base}-join-{other.name}", join, {}, clock_after=self._clock, **parts
-        )
+        parts |= {"streams": streams_of(join), "clock_after": self._clock, "is_changes": self._is_changes}
+        return self._commit("join", name or f"{self._base}-join-{other.name}", join, {}, **parts)
 
     def _alone(self) -> Stream:
         """Return the stream as one of one component, which a union is not."""
@@ -359,7 +357,7 @@ class Stream(RowWords["Stream"], Outputs):
             states = {bolt.timers_name: bolt.timers_state(self._graph.internal(bolt.timers_name)), **(states or {})}
         if isinstance(bolt, TimerCommitter | ClockedCommitter):
             own["clock"] = self._timed("through")
-        return self._commit("through", name, bolt, states or {}, **own)
+        return self._commit("through", name, bolt, states or {}, is_changes=self._is_changes, **own)
 
     # Tables.
 
@@ -434,7 +432,7 @@ class Stream(RowWords["Stream"], Outputs):
         keys, order = self._keys(key), self._keys(sequence)
         check_options(DeltaState, options)
         clock = self._clock if ttl is None else self._timed("apply_changes")
-        if time is None and clock is not None and (ttl is not None or history is not None):
+        if time is None and clock is not None and not clock.is_lost and (ttl is not None or history is not None):
             time = clock.time
         for name, kind in ((deleted, pa.bool_()), (unchanged, pa.list_(pa.string())), (time, TIMESTAMP)):
             if name is not None and self._type(name) != kind:
@@ -459,7 +457,7 @@ class Stream(RowWords["Stream"], Outputs):
     # What the methods are made of.
 
     def _other(self, stream: str) -> Stream:
-        return Stream(self._graph, port_of(self._made().step, stream))
+        return Stream(self._graph, port_of(self._made().step, stream), is_changes=stream == CHANGES)
 
     @property
     def _base(self) -> str:
@@ -480,6 +478,11 @@ class Stream(RowWords["Stream"], Outputs):
             raise FieldsError(
                 f"the event time {clock.time!r} is no field any more; keep it, or do {verb}() before the step that "
                 f"drops it; the fields are {', '.join(self.fields)}"
+            )
+        if clock.is_lost:
+            raise FieldsError(
+                f"{clock.time!r} is another field than the event time by which {clock.step.name!r} goes, which was "
+                f"dropped; keep that, and give this one another name, or do {verb}() before"
             )
         self._graph.asked.add(clock.step)
         return clock
@@ -510,7 +513,7 @@ class Stream(RowWords["Stream"], Outputs):
         match made:
             case WithColumns():
                 changed = {each.name for each in made.values}
-                if clock is not None and clock.time in changed:
+                if clock is not None and clock.time in changed and not clock.is_lost:
                     raise FieldsError(
                         f"it changes {clock.time!r}, the event time by which {clock.step.name!r} goes; do so before "
                         "event_time(), or give it another name"
@@ -519,8 +522,8 @@ class Stream(RowWords["Stream"], Outputs):
             case Select():
                 self._check_diff(made)
                 if clock is not None:
-                    new = next((new for new, old in made.names.items() if old == clock.time), clock.time)
-                    clock = attrs.evolve(clock, time=new)
+                    new = next((new for new, old in made.names.items() if old == clock.time), None)
+                    clock = attrs.evolve(clock, time=new or clock.time, is_lost=clock.is_lost or new is None)
                 together = frozenset(new for new, old in made.names.items() if old in together)
             case OfFunction():
                 together = frozenset()
@@ -775,7 +778,7 @@ class Table(Outputs):
         ``changes.group_by(…).agg(…)`` are totals of totals: what has changed is taken back first. One of the aggregates
         is a ``Count()``: how many keys there are.
         """
-        return Stream(self.graph, self._other(CHANGES)._port, is_changes=True)
+        return self._other(CHANGES)
 
     @step
     def read(self, **options: Any) -> pa.Table:
@@ -793,7 +796,7 @@ class Table(Outputs):
     def _other(self, stream: str) -> Stream:
         if self.made_by is None:
             raise TopologyError(f"{self.name!r} is only read, so it has no stream {stream!r}")
-        return Stream(self.graph, port_of(self.made_by, stream))
+        return Stream(self.graph, port_of(self.made_by, stream), is_changes=stream == CHANGES)
 
 
 def _checked(fields: Fields, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate]:

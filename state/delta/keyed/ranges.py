@@ -26,6 +26,7 @@ from state.delta.keyed.folding import Reducer
 from state.delta.keyed.writing import FileWrites, numbers_in
 from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.vectors import bitmap_of
+from state.delta.schema import with_txids
 from txtopo.api.reduction import Folding
 from txtopo.api.state import Executors
 from txtopo.api.writes import RowsFile, TransactionRows
@@ -122,7 +123,7 @@ def _found_among(task: RangeTask, keys: pa.Table, dead: dict[str, BitMap64]) -> 
         for rows in task.folder.portions(file, schema, with_dead=True):
             stored.append(rows.filter(pa.array(numbers[first : first + rows.num_rows] >= 0)))
             first += rows.num_rows
-    return np.concatenate(owns), pa.concat_tables(stored)
+    return np.concatenate(owns), with_txids(pa.concat_tables(stored))
 
 
 def write_rest(task: RestTask) -> list[DataFile]:

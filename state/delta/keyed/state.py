@@ -26,7 +26,7 @@ from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
 from state.delta.read.past import Change as PastChange, Compares, PastDeltaTable
-from state.delta.schema import TXID_FIELD, DeclaredKeys, RowFormat, checked_fields
+from state.delta.schema import TXID_FIELD, DeclaredKeys, RowFormat, checked_fields, with_txids
 from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import check_positive, checked_arguments
@@ -38,6 +38,7 @@ from txtopo.api.state import Executors, ExpiresKeys, FindsRows, HoldsRows, Opene
 from txtopo.api.time_to_live import TimeToLive
 from txtopo.api.values import Key, StateKind, StateValue
 from txtopo.api.writes import KeyedWrites, PreparedWrites, Reducible, RowsFile, TransactionRows, Writes, by_key
+from txtopo.columnar.conversion import python_rows
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.rows_by_time import BEFORE_ALL
@@ -201,7 +202,7 @@ class ReadsKeys(OpenedState, ExpiresKeys):
 
     def expired_rows(self, until: int) -> pa.Table:
         """Return the rows of keys whose time is at or before another one; see :class:`ExpiresKeys`."""
-        return self._reading(lambda: self._cache.segments(self._source).over(self.declared.expires, until))
+        return with_txids(self._reading(lambda: self._cache.segments(self._source).over(self.declared.expires, until)))
 
 
 class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
@@ -240,7 +241,8 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
 
     def rows_among(self, keys: pa.Table) -> tuple[Positions, pa.Table]:
         """Return the rows of those of some keys that exist as of this coordinator's last write."""
-        return self._writer.reading(lambda: self._cache.segments(self._writer).found_among(keys))
+        at, rows = self._writer.reading(lambda: self._cache.segments(self._writer).found_among(keys))
+        return at, with_txids(rows)
 
     def rows_as_kept(self, rows: pa.Table) -> pa.Table | None:
         """Return rows of key and value fields as they are kept; None if they don't fit."""
@@ -311,6 +313,13 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         # What has expired by a former time to live is on record before a transaction has found it so, which tells those
         # keys to whoever reads the changes of the table. That may have been recorded by a coordinator that has died.
         return BEFORE_ALL if self._writer.last_txid == self._txid_before else self._writer.taken
+
+    def why_not_adopted(self) -> str | None:
+        """Name a key that somebody else has put once more; see :meth:`CanBeRepaired.why_not_adopted`."""
+        rows = self._writer.reading(lambda: self._cache.segments(self._writer).rows)
+        counts = rows.group_by(list(self._rows.key)).aggregate([([], "count_all")])
+        twice = counts.filter(pc.greater(counts["count_all"], 1)).drop_columns(["count_all"]).slice(0, 1)
+        return f"a key would be there more than once, such as {python_rows(twice)[0]}" if twice.num_rows else None
 
     def hold_rows(self, bytes_max: int) -> None:
         """Hold rows in so much memory, and begin to load them; see :class:`HoldsRows`."""

@@ -54,6 +54,9 @@ PUTS_MAX, PUTS_MAX_REMOTE, PUT_BYTES = 16, 64, 1 << 28
 rows; more only if there are as many processors."""
 
 _OF_GROUP = re.compile(r"(?:rows|keys|rest|removed)-(\d+)-[^/]*\.parquet")
+_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+"""The beginning of the path of a file that is not in the table's folder."""
+
 _ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 FILE_ROWS = 500_000
 """The maximum number of rows in a file that the driver writes."""
@@ -93,6 +96,11 @@ class DataFile:
         return unquote(self.path)
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is another table's, as those of a shallow clone are."""
+        return _ABSOLUTE.match(self.path) is not None
+
+    @property
     def places(self) -> tuple[str, ...]:
         """The paths in the table's folder of all that it needs."""
         return places_of(self.path, self.vector)
@@ -123,16 +131,36 @@ def _repetitive(rows: pa.Table) -> list[str] | bool:
     """
     if rows.num_rows < _DICTIONARY_ROWS_MIN:
         return False
-    zeros = {name for name in rows.column_names if _has_zero(rows[name])}
-    nested = {field.name for field in rows.schema if pa.types.is_nested(field.type)}
+    zeros, nested = _with(rows, lambda column: pc.equal(column, 0.0)), _nested_in(rows)
     if nested and not zeros:
         return True
     first, plain = rows.slice(0, _SAMPLE_ROWS), [name for name in rows.column_names if name not in zeros | nested]
     return [name for name in plain if pc.count_distinct(first[name]).as_py() * 2 <= first.num_rows]
 
 
-def _has_zero(column: pa.ChunkedArray) -> bool:
-    return pa.types.is_floating(column.type) and pc.any(pc.equal(column, 0.0)).as_py() is True
+def _bounded(rows: pa.Table) -> list[str] | bool:
+    """Return the columns of which the file itself has bounds: those without NaN.
+
+    Arrow leaves NaN out of them. By such bounds Spark, DuckDB and delta-rs skip NaN, to them the largest value.
+    Nested columns beside it have none either.
+    """
+    nans = _with(rows, pc.is_nan)
+    return [name for name in rows.column_names if name not in nans | _nested_in(rows)] if nans else True
+
+
+def _nested_in(rows: pa.Table) -> set[str]:
+    return {field.name for field in rows.schema if pa.types.is_nested(field.type)}
+
+
+def _with(rows: pa.Table, is_meant: Callable[[pa.ChunkedArray], Any]) -> set[str]:
+    """Return the columns with such a number, also those of structs, whose parts readers look for, too."""
+
+    def has_any(column: pa.ChunkedArray) -> bool:
+        if pa.types.is_struct(column.type):
+            return any(has_any(pc.struct_field(column, n)) for n in range(column.type.num_fields))
+        return pa.types.is_floating(column.type) and pc.any(is_meant(column)).as_py() is True
+
+    return {name for name in rows.column_names if has_any(rows[name])}
 
 
 def partition_text(value: Any) -> str | None:
@@ -197,6 +225,7 @@ class DataFolder:
         """
         path = f"{DATA_FOLDER}/{name}-{uuid.uuid4().hex}.parquet"
         options: dict[str, Any] = {"compression": "snappy", "use_dictionary": _repetitive(rows)}
+        options["write_statistics"] = _bounded(rows)
         partition = partition or {}
         files: list[DataFile] = []
 
@@ -304,6 +333,21 @@ class DataFolder:
         left = [file for file in files if len(dead[file.path]) < file.rows]
         vectors = self.put_vectors([dead[file.path] for file in left])
         return [attrs.evolve(file, vector=vector) for file, vector in zip(left, vectors, strict=True)]
+
+    def counted(self, files: Iterable[DataFile], known: Mapping[str, DataFile] | None = None) -> dict[str, DataFile]:
+        """Return files by path, each with the number of its rows, which the log need not have of somebody else's.
+
+        ``known`` has that of some. A file that can't be read is left as it is: nothing can be written of its rows.
+        """
+        found = {file.path: file for file in files}
+        for path, file in found.items():
+            before = (known or {}).get(path)
+            if file.stats:
+                continue
+            with contextlib.suppress(OSError, pa.ArrowException):
+                rows = before.rows if before is not None and before.stats else self._open(file).metadata.num_rows
+                found[path] = attrs.evolve(file, rows=rows, stats=row_count_of(rows))
+        return found
 
     def dead(self, file: DataFile) -> BitMap64:
         """Return the positions of a file's dead rows; raise OSError if their file is missing or damaged."""
@@ -489,10 +533,13 @@ def files_of(
     }
 
 
-def with_stats(table: DeltaTable, files: Mapping[str, DataFile]) -> Iterator[DataFile]:
-    """Yield files of the handle's version, each with what the log has of its columns."""
+def with_stats(table: DeltaTable, files: Mapping[str, DataFile], to: DeltaTable | None = None) -> Iterator[DataFile]:
+    """Yield files of the handle's version, each with what the log has of its columns.
+
+    ``to`` is a handle of a version with the columns of the table that gets them, if these are others.
+    """
     partition_by = {*table.metadata().partition_columns}
-    schema = pa.schema([field for field in pa.schema(table.schema()) if field.name not in partition_by])
+    schema = pa.schema([field for field in pa.schema((to or table).schema()) if field.name not in partition_by])
     for row in add_actions(table).to_pylist():
         rows = row["num_records"]
         if row["path"] not in files:

@@ -187,8 +187,10 @@ class _KeyReader:
             is_removal = found.value is None and found.entry is not None
             at = (found.entry.first if is_removal and found.entry is not None else found.txid) - 1
 
-    def _write(self, key: pa.Table, row: dict[str, Any], last: int) -> KeyWrite:
+    def _write(self, key: pa.Table, row: dict[str, Any], last: int) -> KeyWrite | KeyEnd:
         txid = row[TXID_FIELD]
+        if txid is None:
+            return KeyEnd("somebody else has put it there, without a transaction, so earlier writes are not known")
         group = self.journal.find(txid)
         is_known = group is not None and self.name in group.entry.states and group.entry.last <= last
         entry = group.entry if group is not None and is_known else None

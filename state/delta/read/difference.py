@@ -96,7 +96,8 @@ def difference(
 ) -> TableDifference:
     """Return the difference between two tables.
 
-    The columns that are not null are the keys, if they are the same in both tables; otherwise neither has keys.
+    The columns that are not null are the keys, if they are the same in both tables, with the same types; otherwise
+    neither has keys.
 
     Args:
         a: key columns, value columns and, in the table of a state, the column ``txid``.
@@ -125,7 +126,8 @@ class _Columns:
 
     @classmethod
     def of(cls, a: pa.Schema, b: pa.Schema, *, with_txids: bool) -> _Columns:
-        keys = _keys_of(a) if _keys_of(a) == _keys_of(b) else ()
+        of_a, of_b = ([field for field in each if not field.nullable] for each in (a, b))
+        keys = tuple(field.name for field in of_a) if of_a == of_b else ()
         common = [name for name in a.names if name in b.names]
         values = tuple(name for name in common if name not in keys and (with_txids or name != TXID_FIELD))
         unlike = tuple(name for name in (*a.names, *b.names) if name not in common)
@@ -287,10 +289,6 @@ def _dealt(
 def _share(path: Path) -> pa.Table:
     with pa.OSFile(str(path)) as file:
         return pa.ipc.open_stream(file).read_all()
-
-
-def _keys_of(schema: pa.Schema) -> tuple[str, ...]:
-    return tuple(field.name for field in schema if not field.nullable)
 
 
 def _written(rows: pa.Table, since: int | None) -> Mask:

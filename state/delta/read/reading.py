@@ -89,7 +89,9 @@ class StoredRows:
             else (rows for part in parts for rows in data.portions(part.file, columns, dead=part.dead))
         ):
             found = not_over(rows, expires, taken).select(self.schema.names) if expires else rows
-            yield found if self.until is None else found.filter(pc.less_equal(found[TXID_FIELD], self.until))
+            # Rows of no transaction are somebody else's, and were accepted before.
+            is_seen = self.until is None or pc.fill_null(pc.less_equal(found[TXID_FIELD], self.until), True)
+            yield found if is_seen is True else found.filter(is_seen)
 
     def files(self) -> dict[str, DataFile] | None:
         """Return the files that they are in, by path; None if only a reader of all files knows them."""

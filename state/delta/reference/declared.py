@@ -119,10 +119,13 @@ class DeltaReference(Reference):
     def _source(self, seen: SeenVersion, table: DeltaTable, before: LoadedVersion | None) -> TableVersion:
         what = f"version {seen.version} of reference {seen.name!r} at {self.address}"
         schema, data = self._schema(what, table), DataFolder(self._location)
-        files = {f"version {seen.version}": DataFile(f"version {seen.version}", 0, 0)}
+        files: dict[str, DataFile] = {}
         if is_own := can_read_files(table):
             known = None if before is None or before.version > seen.version else (before.version, before.files)
             files = files_of(self._location, table, table.metadata().partition_columns, known)
+            is_own = not any(file.is_elsewhere for file in files.values())
+        if not is_own:
+            files = {f"version {seen.version}": DataFile(f"version {seen.version}", 0, 0)}
 
         def read(file: DataFile) -> pa.Table:
             return data.read(file, schema, with_dead=True) if is_own else read_rows(self._location, table, schema)

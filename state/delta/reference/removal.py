@@ -43,7 +43,8 @@ def _missing(location: Location, version: int) -> str | None:
     if version not in log.versions():
         return "the log has no entry for it any more"
     table = location.handle(version)
-    missing = DataFolder(location).missing(files_of(location, table, table.metadata().partition_columns).values())
+    files = files_of(location, table, table.metadata().partition_columns).values()
+    missing = DataFolder(location).missing(file for file in files if not file.is_elsewhere)
     return None if missing is None else f"it needs {missing}"
 
 

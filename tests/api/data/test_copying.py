@@ -1,7 +1,5 @@
 """Copies share nothing that can be changed, and what can't be changed is not copied."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

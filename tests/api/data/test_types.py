@@ -1,7 +1,5 @@
 """Types of fields, as texts in Spark's DDL."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

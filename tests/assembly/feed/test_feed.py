@@ -1,7 +1,5 @@
 """The feed: what a spout's coordinator is told, and when."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """The bound on the skew of event time between spouts: which spout waits for which, in every transaction."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import tempfile

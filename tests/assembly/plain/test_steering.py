@@ -1,7 +1,5 @@
 """Each request has one answer in each phase of a plain topology, in whatever order requests come."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """What commands print of a cluster."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What ``txtopo submit`` packs, and what it refuses before it asks a cluster."""
 
-from __future__ import annotations
-
 import sys
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is shown of a plain topology's run."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 

@@ -1,7 +1,5 @@
 """Ctrl-C round a run."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.processes import ran

@@ -1,7 +1,5 @@
 """What is shown of a run: the rate, the pending transactions on a terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 import io
 import re
 

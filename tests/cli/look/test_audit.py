@@ -1,7 +1,5 @@
 """``txtopo audit``: green on what a topology leaves behind, at any crash; and every damage is named."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import shutil

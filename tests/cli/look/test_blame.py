@@ -1,9 +1,8 @@
 """``txtopo blame``: the writes of a key, newest first, as far as the versions and the journal reach."""
 
-from __future__ import annotations
-
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState
@@ -124,6 +123,16 @@ def test_as_far_as_versions_reach(command_line, run, tmp_path):
     told = command_line.told("blame", "out", "b")
     assert cells(told) == [("5", "5"), ("2", "1")]
     assert told.splitlines()[-1].startswith("the table no longer keeps its version of transaction 1, so earlier writes")
+
+
+def test_a_row_of_somebody_else(command_line, run, tmp_path):
+    """One that was accepted is of no transaction, and what was before it is not known."""
+    run(until=2)
+    table = DeltaTable(tmp_path / "out" / "last")
+    write_deltalake(
+        table, pa.Table.from_pylist([{"name": "z", "n": 7}], schema=pa.schema(table.schema())), mode="append"
+    )
+    assert "no write: somebody else has put it there, without a transaction" in command_line.told("blame", "out", "z")
 
 
 def test_refused(command_line, run):

@@ -1,7 +1,5 @@
 """``txtopo diff``: where two outputs differ as of the same transaction, in numbers, samples and the exit status."""
 
-from __future__ import annotations
-
 import pytest
 
 from committers import AppendCommitter

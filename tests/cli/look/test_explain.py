@@ -1,7 +1,5 @@
 """``txtopo explain``: where a transaction stands, from the journal and from what a run leaves beside it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Points as commands show them: what old versions of tables leave of the past, and a wish between two of them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import time

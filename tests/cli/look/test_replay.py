@@ -1,7 +1,5 @@
 """``txtopo replay``: the same for what is deterministic, and the first component that is not is named."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """``txtopo settings``, and the page that it makes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

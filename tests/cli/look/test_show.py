@@ -1,7 +1,5 @@
 """``txtopo show``: the graph with its phases, in three languages."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

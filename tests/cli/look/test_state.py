@@ -1,7 +1,5 @@
 """``txtopo state``: the rows of a table, now and as of a past transaction."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 

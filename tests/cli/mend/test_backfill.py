@@ -1,7 +1,5 @@
 """``txtopo backfill``: what it says, and a ``kill -9`` in the middle."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 

@@ -1,7 +1,5 @@
 """``txtopo evolve``: deletion vectors are turned on and off; new columns are in tests/state/delta/log/test_growth.py."""
 
-from __future__ import annotations
-
 import pytest
 from deltalake import DeltaTable
 

@@ -1,7 +1,5 @@
 """``txtopo forgo``: files that a rewind owes and that are lost for good."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

@@ -1,7 +1,5 @@
 """``txtopo fork``: a second topology from a transaction on, beside the first, whatever dies or is removed meanwhile."""
 
-from __future__ import annotations
-
 import errno
 import importlib
 import os

@@ -1,7 +1,5 @@
 """``txtopo rename``: a topology's id and its states' names change, and nothing else does."""
 
-from __future__ import annotations
-
 import contextlib
 import pathlib
 import shutil

@@ -1,7 +1,5 @@
 """``txtopo repair``: what it says, what it does at once, what it asks for, and a kill in the middle."""
 
-from __future__ import annotations
-
 import os
 import pty
 import shutil
@@ -10,7 +8,7 @@ import subprocess
 
 import pytest
 
-from state import SqliteStore
+from state import SqliteStore, read_table
 from tests.crashes import Crash
 from tests.processes import DEADLINE_SECS, python
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
@@ -212,6 +210,16 @@ def test_foreign_writes_are_taken_back_or_accepted(command_line, place):
     command_line.told("repair", "counting", "--accept-foreign-writes", "--yes")
     assert "nothing to repair" in command_line.told("repair", "counting")
     place.append_word("second", 1)
+    assert "rolled back: 'words' to transaction 4" in command_line.told("repair", "counting", "--yes")
+
+
+def test_a_key_that_would_be_there_twice_is_not_accepted(command_line, place):
+    """It is named, nothing is on record, and the write can be taken back."""
+    place.run(4)
+    word = read_table(place.folder / "words")["word"][0].as_py()
+    place.append_word(word, 1000)
+    said = command_line.refusal("repair", "counting", "--accept-foreign-writes", "--yes")
+    assert f"state 'words': a key would be there more than once, such as {{'word': '{word}'}}" in said
     assert "rolled back: 'words' to transaction 4" in command_line.told("repair", "counting", "--yes")
 
 

@@ -1,7 +1,5 @@
 """``txtopo rewind``: where it can go, what it changes, what it refuses; and a crash or a kill at each of its steps."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 import shutil

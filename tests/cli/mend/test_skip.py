@@ -1,7 +1,5 @@
 """``txtopo skip``: one transaction is set aside, as the policy SKIP does, and those behind it go on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

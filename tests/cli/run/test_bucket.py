@@ -1,7 +1,5 @@
 """``txtopo bucket dev``: what it refuses, each with one line that says what to do."""
 
-from __future__ import annotations
-
 import socket
 
 from tests.cli.conftest import CommandLine

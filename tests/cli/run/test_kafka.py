@@ -1,7 +1,5 @@
 """``txtopo kafka dev``: what it refuses, each with one line that says what to do."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """``txtopo run``, as a process of its own."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re

@@ -1,7 +1,5 @@
 """Both distributors, over real HTTP and a real ZooKeeper."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import http.server

@@ -1,7 +1,5 @@
 """What is submitted, and its checks."""
 
-from __future__ import annotations
-
 import stat
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which supervisor runs which driver."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 

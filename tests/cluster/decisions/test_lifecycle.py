@@ -1,7 +1,5 @@
 """The table of statuses and events."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 

@@ -1,7 +1,5 @@
 """A supervisor's slot, step by step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import attrs

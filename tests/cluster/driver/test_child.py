@@ -1,7 +1,5 @@
 """Building submitted code in a process of its own."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

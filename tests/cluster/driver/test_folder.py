@@ -1,7 +1,5 @@
 """The folder by which a driver is found again."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """What a driver obeys, and what it does when it cannot."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

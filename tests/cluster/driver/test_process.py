@@ -1,7 +1,5 @@
 """What a driver builds from submitted code, how it configures it, and how it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The elector on ZooKeeper."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """The rounds of a leader, and of one that has lost its lead without knowing it."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A cluster with credentials: its topologies run, and a client without them can neither read nor change its nodes."""
 
-from __future__ import annotations
-
 import contextlib
 import stat
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What the APIs of daemons have in common."""
 
-from __future__ import annotations
-
 import json
 
 from starlette.applications import Starlette

@@ -1,7 +1,5 @@
 """What daemons share: sockets, and what their server bears."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import resource

@@ -1,7 +1,5 @@
 """What a supervisor shows of its drivers: metrics, and logs that are followed."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A supervisor in this process, with real driver processes that never get as far as Spark."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

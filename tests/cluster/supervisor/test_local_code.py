@@ -1,7 +1,5 @@
 """Code is fetched and checked, whatever other topologies' code does."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """Aggregates: what their columns make of rows is what a plain loop makes of them, in any steps and in any order."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import functools

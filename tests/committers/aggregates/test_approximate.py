@@ -1,7 +1,5 @@
 """Approximate aggregates: near the exact ones, of bounded size, and the same in whatever steps rows were reduced."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import math

@@ -1,7 +1,5 @@
 """All aggregates of generated streams, in tables of each kind, with crashes, while files are merged."""
 
-from __future__ import annotations
-
 import decimal
 import shutil
 import tempfile

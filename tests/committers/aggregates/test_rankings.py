@@ -1,7 +1,5 @@
 """TopN, LastN, ArgMax: lists that hold just some rows, the same however the stream is cut."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

@@ -1,7 +1,5 @@
 """Windows and joins against Spark's own: where nothing is late, both say the same of the same rows."""
 
-from __future__ import annotations
-
 import datetime as dt
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """EventClock: where the watermark is after each transaction."""
 
-from __future__ import annotations
-
 import datetime as dt
 import tempfile
 from collections.abc import Sequence

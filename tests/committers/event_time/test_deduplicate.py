@@ -1,7 +1,5 @@
 """Deduplicate: another ``within`` after a restart, and fields that it refuses."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Durations as texts."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

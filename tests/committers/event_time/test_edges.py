@@ -1,7 +1,5 @@
 """Committers of event time at the ends of time: the years 1 and 9999, times beyond, and durations that are for ever."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any
@@ -10,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from committers import Days, Deduplicate, Hours, Sessions, Sliding, Tumbling
+from committers.event_time.timed import with_ahead
 from committers.event_time.times import MICROS_MAX
 from state import read_table
-from tests.committers.event_time.scripted import SECOND, Planned, Script, rows_of, run_timed
+from tests.committers.event_time.scripted import SECOND, START, Planned, Script, rows_of, run_timed
 from tests.committers.event_time.test_windowed import ROWS, at, counting
 from txtopo import ArrowBatchBolt, Fields
 from txtopo.api.data.utc import MICROS_MIN, datetime_at
@@ -123,3 +122,14 @@ def test_a_row_of_the_last_moment_is_not_the_end(tmp_path: Path) -> None:
     assert rows_of(tmp_path, "late") == []
     run_timed(tmp_path, Script(script, ROWS), committer, delay=dt.timedelta(), close_at_end=True)
     assert rows_of(tmp_path, "default", "txid", "n") == [(3, 2), (3, 2)]
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", "Europe/Berlin"), pa.timestamp("s", "UTC")])
+def test_times_beyond_keep_their_type(kind: pa.DataType) -> None:
+    """A field without a zone is still one where a row of it has the first or the last moment instead of its time."""
+    seconds = [MICROS_MIN // 10**6 - 1, 0, MICROS_MAX // 10**6 + 1]
+    column = pa.array(seconds, pa.timestamp("s")).cast(pa.timestamp(kind.unit)).cast(pa.int64()).cast(kind)
+    rows, times = with_ahead(pa.table({"at": column}), "at", START)
+    assert rows["at"].type == kind
+    assert times.cast(pa.int64()).to_pylist() == [MICROS_MIN, 0, MICROS_MAX]
+    assert rows["at"].cast(pa.timestamp("us")).cast(pa.int64())[1].as_py() == 0

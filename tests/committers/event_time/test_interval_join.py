@@ -1,7 +1,5 @@
 """IntervalJoin: pairs, rows without a partner, and late ones, whatever the cut."""
 
-from __future__ import annotations
-
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """TimerCommitter: what fires when, in which order, once."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any
@@ -40,14 +38,22 @@ class Noting(TimerCommitter):
             raise FailedException("once")
 
 
-def fired(root: Path, *transactions: Planned, group: int = 2, tasks: int = 2, failing: bool = False) -> dict[str, str]:
+def fired(
+    root: Path,
+    *transactions: Planned,
+    group: int = 2,
+    tasks: int = 2,
+    failing: bool = False,
+    kind: type[Noting] = Noting,
+    **of_clock: Any,
+) -> dict[str, str]:
     """Run a committer with timers; return what has fired of each key, as second@txid."""
     script = Script(transactions, ROWS)
     builder = TransactionalTopologyBuilder("timers", "rows", script)
-    clock = EventClock("clock", time="at", delay=10 * SECOND)
+    clock = EventClock("clock", time="at", delay=10 * SECOND, **of_clock)
     builder.set_committer_bolt("clock", clock).global_grouping("rows")
     builder.set_state("clock", clock.state(root / "clock"))
-    committer = Noting("values", "timers", clock="clock", key=Fields("key: string"))
+    committer = kind("values", "timers", clock="clock", key=Fields("key: string"))
     committer.failing = failing
     bolt = builder.set_committer_bolt("noting", committer, tasks)
     bolt.fields_grouping("rows", Fields("key")).all_grouping("clock")
@@ -81,6 +87,24 @@ def test_timers_for_times_that_have_passed(tmp_path: Path, tasks: int) -> None:
     keys = [f"again-{n}" for n in range(6)]
     script = Planned(0, [at(50, "z", 0)]), Planned(1, [at(40, key, -20) for key in keys]), Planned(2, [at(40, "z", 0)])
     assert fired(tmp_path, *script, tasks=tasks) == dict.fromkeys(keys, "20@2 10@2 5@2 2@2 1@2 0@2") | {"z": "40@3"}
+
+
+class Ticking(Noting):
+    """Counts what has fired; each timer sets the next one."""
+
+    def on_timer(self, key: Any, time: dt.datetime, old: Any) -> Any:
+        if len(old or "") > 20:
+            pytest.fail("it sets timers for ever")
+        self.set_timer(key, time + SECOND)
+        return f"{old or ''}."
+
+
+def test_timers_that_set_others_after_the_end(tmp_path: Path) -> None:
+    """A timer that is set once all times have passed fires, and those that it sets do not, in whatever task."""
+    rows = [at(0, key, 0) for key in "abcdef"]
+    for script in ([Planned(0, rows)], [Planned(0, rows), Planned(1, None), Planned(2, rows)]):
+        found = fired(tmp_path, *script, kind=Ticking, close_at_end=True)
+    assert found == dict.fromkeys("abcdef", "..")
 
 
 class ByHour(TimerCommitter):

@@ -1,7 +1,5 @@
 """TimerCommitter: rows and timers of generated streams are told in txid order, and each timer once."""
 
-from __future__ import annotations
-
 import datetime as dt
 import tempfile
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Event times of any unit in microseconds, or refused by name."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """WindowCommitter: what it says at the edges: other settings after a restart, silence, null keys, all aggregates."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 from collections import defaultdict

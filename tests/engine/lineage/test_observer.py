@@ -1,7 +1,5 @@
 """What a collector of lineage is told of runs: exactly what they have read and written, whatever becomes of them."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

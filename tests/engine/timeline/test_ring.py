@@ -1,7 +1,5 @@
 """The ring: what a reader sees of what a writer writes, whatever happens to either."""
 
-from __future__ import annotations
-
 import errno
 import os
 

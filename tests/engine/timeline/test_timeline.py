@@ -1,7 +1,5 @@
 """The timeline: what a run leaves for the page."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

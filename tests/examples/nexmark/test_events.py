@@ -1,7 +1,5 @@
 """Nexmark's events: the same for the same seed, whole however they are cut, late by no more than is said."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import attrs

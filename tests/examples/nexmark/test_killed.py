@@ -1,7 +1,5 @@
 """Nexmark's windows, joins, ranks and totals of totals on Spark: killed in both modes, and run again, they have DuckDB's answer."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Each query of Nexmark has DuckDB's answer, however its events are cut into transactions, and wherever a run dies."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

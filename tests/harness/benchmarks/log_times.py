@@ -1,7 +1,5 @@
 """When the versions of a Delta table became visible, seen from outside, so that every writer is measured in the same way."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

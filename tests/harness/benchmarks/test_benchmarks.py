@@ -1,7 +1,5 @@
 """Benchmarks: totals are checked, outcomes are kept, ratios say what they mean. Nothing is timed here."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

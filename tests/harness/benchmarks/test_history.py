@@ -1,7 +1,5 @@
 """The history of benchmarks: pages show the ranges that it has, and only what left the noise has moved."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import attrs

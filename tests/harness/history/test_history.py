@@ -1,7 +1,5 @@
 """A short life keeps what is promised of a day, in all that does not depend on how fast a machine is."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A long run is measured window by window, and what it is measured by is right."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The bugs of ``python -m tests.harness.mutants`` fit the sources of today, and are caught."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The audit as a pure function: each rule, told by journals and histories made by hand."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 

@@ -1,7 +1,5 @@
 """As of which transaction two tables are compared."""
 
-from __future__ import annotations
-
 import pytest
 
 from state.delta.log.location import Location

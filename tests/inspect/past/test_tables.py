@@ -1,7 +1,5 @@
 """The tables of a topology's states, as the page shows them."""
 
-from __future__ import annotations
-
 from state import DeltaState, TransactionalValue
 from state.delta.log.location import Location
 from txtopo import Fields

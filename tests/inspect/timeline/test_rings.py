@@ -1,7 +1,5 @@
 """A ring in memory holds what the file does, however often it was looked at."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

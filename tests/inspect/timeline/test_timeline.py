@@ -1,7 +1,5 @@
 """What a timeline's files say: attempts and samples at the bounds of a look, a plot and a run."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path

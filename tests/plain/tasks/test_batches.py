@@ -1,7 +1,5 @@
 """Many tuples in one call: the same as one by one, and each input settled once."""
 
-from __future__ import annotations
-
 import logging
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Collectors: a tree adds up (MI1-MI3), and mistakes are refused."""
 
-from __future__ import annotations
-
 import logging
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Errors that components of plain topologies report."""
 
-from __future__ import annotations
-
 from threading import get_ident
 
 import pytest

@@ -1,7 +1,5 @@
 """What tasks count, added up; and the histogram of latencies: small, and exact to a twentieth."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

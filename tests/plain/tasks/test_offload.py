@@ -1,7 +1,5 @@
 """Offloading: slow calls in threads of their own, and their ends in the loop's thread."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """The outbox of a worker: what it hands out belongs together, and of what was dropped nothing is left."""
 
-from __future__ import annotations
-
 import pytest
 
 from txtopo.plain.tasks.outbox import ColumnsByTask, Outbox

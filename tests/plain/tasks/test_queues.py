@@ -1,7 +1,5 @@
 """A task's queue keeps the order of its tuples, in memory and in a file."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from typing import Any

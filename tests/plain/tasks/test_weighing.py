@@ -1,7 +1,5 @@
 """Values are weighed about right, for little work, whatever they are."""
 
-from __future__ import annotations
-
 from array import array
 from collections import deque
 

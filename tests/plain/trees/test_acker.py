@@ -1,7 +1,5 @@
 """The acker: what it tells spout tasks, in whichever order messages come (AC1-AC12 of Storm's acker, derived)."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The ackers of a worker: each root has one, whichever way a message comes."""
 
-from __future__ import annotations
-
 import pytest
 
 from txtopo.plain.trees.acker import ACKER_BITS, ROTATIONS, Outcome

@@ -1,7 +1,5 @@
 """What bolts must do with their inputs: each that does not is named, with what it did; no right one is."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.budgets import examples

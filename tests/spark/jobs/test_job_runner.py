@@ -1,7 +1,5 @@
 """What executors do for the commit phase, and what they tell the driver."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from functools import partial

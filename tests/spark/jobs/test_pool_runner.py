@@ -1,7 +1,5 @@
 """Real-time mode on Spark: in resident workers that die, hang, print, and hold all slots."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """Delta through Spark: a DataFrame bolt joins a dimension table, in a session that has Delta or says what is missing."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """What Spark's JVM is told at its start, and what others on the machine see of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

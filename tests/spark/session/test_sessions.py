@@ -1,7 +1,5 @@
 """Sessions: a machine without Java is told what to install."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import pwd

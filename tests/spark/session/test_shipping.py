@@ -1,7 +1,5 @@
 """Shipping: what a driver has imported is imported from the zip file alone, and what is installed stays out of it."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import subprocess

@@ -1,7 +1,5 @@
 """A Spark that does not start says why; what its workers print when it leaves them is left out."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

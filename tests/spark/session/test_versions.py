@@ -1,7 +1,5 @@
 """Versions: a Spark or a Java that txtopo can't run on is refused by name, before anything is written."""
 
-from __future__ import annotations
-
 import pathlib
 import sys
 

@@ -1,7 +1,5 @@
 """Rows that Spark SQL combines for a bolt."""
 
-from __future__ import annotations
-
 import operator
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """What a user's function raises in a task of Spark SQL is the user's error, by the text that comes back from there."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """The clone of a session in which frames are made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Columns of DataFrames become the fields of their components."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

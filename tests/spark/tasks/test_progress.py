@@ -1,7 +1,5 @@
 """Progress: a watch that moves is told to the driver; one that stands still is not."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import queue

@@ -1,7 +1,5 @@
 """Lines of user code on their way to the driver: all of them, once, in order, from killed processes too."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import socket

@@ -1,7 +1,5 @@
 """What runs in a Spark task: it imports what an executor uses, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

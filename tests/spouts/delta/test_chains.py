@@ -1,7 +1,5 @@
 """Topologies that read each other's tables."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import tempfile

@@ -1,7 +1,5 @@
 """A keyed table of another topology as a source: what each commit group changes, as if it had a change data feed."""
 
-from __future__ import annotations
-
 import datetime as dt
 import tempfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A Delta table as a source: each row once, whatever is done to the table meanwhile, or a refusal that says why."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections import Counter

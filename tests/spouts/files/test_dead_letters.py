@@ -1,7 +1,5 @@
 """Tables that a spout brings along: bad records are in one, each once, with the transaction that they belong to."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

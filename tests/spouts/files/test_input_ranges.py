@@ -1,7 +1,5 @@
 """What spouts tell ``txtopo audit`` of the input that a transaction took: each partition begins where it ended."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Files that are gone, or other ones, at each moment between being seen and being read."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -1,7 +1,5 @@
 """Whole runs over folders that grow: killed, in several stores, simulated, fenced."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

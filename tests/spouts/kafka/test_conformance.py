@@ -1,7 +1,5 @@
 """The spouts over Kafka keep the promises of their kinds, on a real broker and on topics in memory."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

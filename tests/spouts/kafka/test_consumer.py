@@ -1,7 +1,5 @@
 """KafkaConsumer: the same promises of the fake and of the real one."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Debezium's events become rows for ApplyChanges."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """Avro and Protobuf, by functions as the guide shows them."""
 
-from __future__ import annotations
-
 import io
 
 import fastavro

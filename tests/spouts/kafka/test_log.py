@@ -1,7 +1,5 @@
 """What the spouts need of a cluster: the same on a real broker and on topics in memory, which stand in for one."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

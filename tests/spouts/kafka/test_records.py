@@ -1,7 +1,5 @@
 """From records to tuples, and what happens to bad ones."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Records whose schemas a registry has: read as their fields say, or bad records; and written by a schema."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Whole runs over Kafka: killed, without a broker for a while, with lost records, in the simulator."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

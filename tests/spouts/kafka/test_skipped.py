@@ -1,7 +1,5 @@
 """``on_lost="skip"``: what is gone is never silent. The audit names each partition and offset that was skipped."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 

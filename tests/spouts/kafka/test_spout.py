@@ -1,7 +1,5 @@
 """The spouts over Kafka, on topics in memory: what they plan, refuse, leave for later and publish."""
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import re

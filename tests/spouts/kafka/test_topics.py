@@ -1,7 +1,5 @@
 """Which topics a spout reads."""
 
-from __future__ import annotations
-
 import logging
 import re
 

@@ -1,7 +1,5 @@
 """A table whose server has a standby: nothing is read of it before it is the primary, and nothing is left out then."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

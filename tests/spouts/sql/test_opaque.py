@@ -1,7 +1,5 @@
 """A table whose rows are updated as a source: each row as it was after its last update, or a refusal that says why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

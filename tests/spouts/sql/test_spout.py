@@ -1,7 +1,5 @@
 """A table that grows as a source: each row once, in whatever order its writers commit, or a refusal that says why."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -39,10 +39,12 @@ def move_rows(
     operation: str = "OPTIMIZE",
     *,
     int96: bool = False,
+    has_statistics: bool = True,
 ) -> str:
     """Put one file in the place of some, as an OPTIMIZE does, and return its path.
 
-    ``rows`` are those of the new file; None: those of the old ones. ``int96``: write times as Spark does.
+    ``rows`` are those of the new file; None: those of the old ones. ``int96``: write times as Spark does. The log need
+    not have the number of its rows, ``has_statistics``.
     """
     added = f"part-{uuid.uuid4().hex}.parquet"
     rows = rows_in(path, removed) if rows is None else rows
@@ -58,7 +60,7 @@ def move_rows(
                 "path": added,
                 "size": (path / added).stat().st_size,
                 "modificationTime": 0,
-                "stats": json.dumps({"numRecords": count}),
+                **({"stats": json.dumps({"numRecords": count})} if has_statistics else {}),
                 **common,
             }
         },

@@ -1,7 +1,5 @@
 """Values become columns without silent loss."""
 
-from __future__ import annotations
-
 import datetime as dt
 from zoneinfo import ZoneInfo
 

@@ -1,7 +1,5 @@
 """Tables of states that are made for deletion vectors: who reads and writes them, and what everybody sees."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

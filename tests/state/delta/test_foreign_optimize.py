@@ -1,7 +1,5 @@
 """An OPTIMIZE by somebody else, at any moment of ours, with every kind of table: no row is lost or doubled."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

@@ -1,7 +1,5 @@
 """What somebody else does to a table with deletion vectors: rows that move are believed, rows that change refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -14,6 +12,7 @@ from deltalake.exceptions import CommitFailedError
 
 from state import DeltaState, read_table
 from state.delta.log import data_files
+from tests.state.delta.foreign import live_files, move_rows
 from tests.state.delta.spark_session import run_sql
 from tests.state.delta.vector_tables import mark_dead
 from txtopo import Fields
@@ -86,6 +85,20 @@ class Marked:
             self.state.write(5, {4: TransactionalValue(5, 40)})
         self.state.roll_back(4)
         self.goes_on()
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_rows_in_files_that_the_log_does_not_count(tmp_path: Path, is_running: bool) -> None:
+    """A writer need not collect statistics: the rows beside those that a later write marks stay."""
+    table = Marked(tmp_path / "t")
+    move_rows(table.path, live_files(table.path), has_statistics=False)
+    if not is_running:
+        table.state.close()
+        table.state = table.opened(5)
+    table.state.write(5, {4: TransactionalValue(5, 5)})
+    assert table.rows() == LIVE | {4: 5}
+    table.state.write(6, {3: TransactionalValue(6, 6)})
+    assert table.rows() == LIVE | {4: 5, 3: 6}
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """A fork's table of every kind has the rows, the statistics and the properties of the original's version."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
 

@@ -4,8 +4,6 @@ What is promised is there at every step: the newest version, each point, and wha
 that. What is not, is gone soon after.
 """
 
-from __future__ import annotations
-
 import random
 
 import attrs

@@ -1,7 +1,5 @@
 """What a table keeps of its past while it is written: all that is recent, and the versions of points."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Files that are merged beside writes: whatever the writes do meanwhile, a table is what it would be without merges."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import tracemalloc

@@ -1,7 +1,5 @@
 """The driver's mirror: rows are loaded beside, before they are needed, whatever kind of table has them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import wait

@@ -1,7 +1,5 @@
 """Writes that are prepared and published: by whom, after whatever, they are in the table once or not at all."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """What a table in an object store costs in requests: a group, a round of upkeep, an idle minute."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """A table that is looked at several times without being opened."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

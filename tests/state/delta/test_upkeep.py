@@ -1,7 +1,5 @@
 """Upkeep of the folder that txtopo writes data files into: what is needed stays, what is not goes in time."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

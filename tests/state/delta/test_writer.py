@@ -1,7 +1,5 @@
 """What a coordinator knows of its table, and when it looks."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What the client of a KafkaState makes of the brokers' answers, where a real broker can't be made to give them."""
 
-from __future__ import annotations
-
 import json
 from collections import deque
 

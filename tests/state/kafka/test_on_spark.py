@@ -1,7 +1,5 @@
 """A topic that a topology writes on real Spark, in both processing modes."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.state.kafka.test_state import Pipeline

@@ -1,7 +1,5 @@
 """KafkaState on a real broker: a reader of committed records gets each transaction's once, in order."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 from collections import Counter

@@ -1,7 +1,5 @@
 """What differs from one database to the next: names, encodings, time zones."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

@@ -1,7 +1,5 @@
 """States in databases, written by topologies: each transaction once, whatever fails in the coordinator or the database."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """PostgreSQL that fails over to a standby, and a network that loses the answer of a commit."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """SqlState: the conformance class on PostgreSQL and SQLite, and what is its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from state.sql.keyed import SqlState

@@ -1,7 +1,5 @@
 """States in databases on real Spark, in both processing modes."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.state.sql.test_exactly_once import Pipeline

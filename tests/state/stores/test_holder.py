@@ -1,7 +1,5 @@
 """Tests of what a holder of a lead leaves behind."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 

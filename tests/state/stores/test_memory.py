@@ -1,7 +1,5 @@
 """Tests of the store in memory, the model of the others."""
 
-from __future__ import annotations
-
 import pytest
 
 from state.stores.memory import MemoryPlace, MemoryStore

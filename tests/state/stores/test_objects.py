@@ -1,7 +1,5 @@
 """Tests of the store in a bucket: on objects in memory, and on a server that speaks S3."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

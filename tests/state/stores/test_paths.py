@@ -1,7 +1,5 @@
 """Tests of how paths are checked and spelt."""
 
-from __future__ import annotations
-
 import hypothesis
 import hypothesis.strategies as st
 import pytest

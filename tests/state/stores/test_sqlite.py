@@ -1,7 +1,5 @@
 """Tests of the embedded store."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

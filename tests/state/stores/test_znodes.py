@@ -1,7 +1,5 @@
 """Tests of how changes become ZooKeeper operations."""
 
-from __future__ import annotations
-
 import hypothesis
 import hypothesis.strategies as st
 

@@ -1,7 +1,5 @@
 """Tests of the ZooKeeper store, against a real server."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct

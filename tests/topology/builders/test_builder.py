@@ -1,7 +1,5 @@
 """The builder: every mistake in a graph is found by build(), named, with its remedy."""
 
-from __future__ import annotations
-
 import datetime as dt
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What build() finds in the code of a component: signatures, streams that are not declared, attributes that are shared."""
 
-from __future__ import annotations
-
 import pytest
 
 from spouts import MemoryTransactionalSpout

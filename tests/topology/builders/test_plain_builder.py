@@ -1,7 +1,5 @@
 """The builder of plain topologies: build() finds a mistake of each kind; test_builder has those that both builders find."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The assignment: which executors are in which worker, and where ackers are."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

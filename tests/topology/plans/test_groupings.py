@@ -1,7 +1,5 @@
 """Choosing: which tasks get a tuple, for each grouping (T-SHUFFLE, T-SHUFFLE2, T-PKG, T-FIELD, T-CUSTOM)."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence

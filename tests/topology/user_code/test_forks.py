@@ -1,7 +1,5 @@
 """Forks in user code: a child that comes back from it ends, wherever it was forked, and the run goes on alone."""
 
-from __future__ import annotations
-
 import subprocess
 from collections import Counter
 

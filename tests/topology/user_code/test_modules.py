@@ -1,7 +1,5 @@
 """The user's modules beside those of txtopo, Python and installed packages: a name that is taken is said at once."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 

@@ -1,7 +1,5 @@
 """What user code prints and logs: whose it is, in lines, bounded; everything else stays as it was."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

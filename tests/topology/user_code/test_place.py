@@ -1,7 +1,5 @@
 """Errors of constructors, which no flow sees, name the user's line; those of steps and of ``build()`` are as they are."""
 
-from __future__ import annotations
-
 import pytest
 
 from txtopo.errors import LoadError, RuleError

@@ -1,7 +1,5 @@
 """The commit phases of the next group run beside the writes of a group: what they see, and what becomes of them."""
 
-from __future__ import annotations
-
 import logging
 import operator
 import threading

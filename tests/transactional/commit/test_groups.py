@@ -1,7 +1,5 @@
 """The steps of a commit group come in an order that a crash between any two of them can be finished from."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """Promises 8 to 10 and 16 hold in every interleaving of two coordinators."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.transactional.commit.interleavings import explore

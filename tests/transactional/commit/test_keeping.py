@@ -1,7 +1,5 @@
 """The points of a run: what is on record of them, and what the states of a topology are told."""
 
-from __future__ import annotations
-
 import pytest
 
 from state import MemoryStore, SqliteStore

@@ -1,7 +1,5 @@
 """What a transaction changes in a keyed state: in columns and key by key the same, whatever else the group does."""
 
-from __future__ import annotations
-
 import operator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """States and threads of a bolt's own: what they put counts once, and nothing is put after the batch."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 

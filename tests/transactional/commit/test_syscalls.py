@@ -1,7 +1,5 @@
 """What the system is asked for in one commit of two tables: nothing becomes visible before what it rests on is synced."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A table that can't be read: tried again as often as a write is, then the run stops and says which file it is."""
 
-from __future__ import annotations
-
 import logging
 import pathlib
 import shutil

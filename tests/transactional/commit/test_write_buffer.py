@@ -1,7 +1,5 @@
 """What the transactions of a group see of a state."""
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 import operator

@@ -1,7 +1,5 @@
 """The coordinator when all goes well: beginning, jobs, groups, order, the source."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

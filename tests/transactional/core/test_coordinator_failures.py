@@ -1,7 +1,5 @@
 """The coordinator when things fail: replays, late answers, timeouts, lost jobs, giving up."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.transactional.core.stories import begin

@@ -1,7 +1,5 @@
 """The coordinator of repeatable spouts beside opaque ones: what has begun is kept, and opaque parts are cut anew."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from txtopo.errors import PoisonTransaction

@@ -4,8 +4,6 @@
 ``"M2"`` what they say when it is emitted anew and differs.
 """
 
-from __future__ import annotations
-
 from tests.transactional.core.stories import begin_opaque
 from txtopo.errors import PoisonTransaction
 from txtopo.testing.scenario import (

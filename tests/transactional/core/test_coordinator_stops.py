@@ -1,7 +1,5 @@
 """The coordinator at both ends of a run: recovery, and every way to stop."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.transactional.core.stories import begin

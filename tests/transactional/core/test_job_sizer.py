@@ -1,7 +1,5 @@
 """How large jobs become."""
 
-from __future__ import annotations
-
 from txtopo.testing.scenario import begun, recovered
 from txtopo.transactional.core.actions import Process
 from txtopo.transactional.core.coordinator import Coordinator

@@ -1,7 +1,5 @@
 """How fast a run begins: what one has learnt of a transaction's time is there for the next one."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 

@@ -1,7 +1,5 @@
 """The choice of transactions for the next job and the next commit group."""
 
-from __future__ import annotations
-
 import pytest
 
 from txtopo.api.components.planned import NEVER

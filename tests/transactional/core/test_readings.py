@@ -1,7 +1,5 @@
 """What components count and measure: only committed transactions show, in the report, in metrics and in explain."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A transaction: its status, its live attempt, its tries."""
 
-from __future__ import annotations
-
 import pytest
 
 from txtopo.api.components.planned import NEVER

@@ -1,7 +1,5 @@
 """The one table."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

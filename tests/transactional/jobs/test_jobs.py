@@ -1,7 +1,5 @@
 """Jobs are judged: what was sent on each edge must be what was received, for each attempt."""
 
-from __future__ import annotations
-
 import pathlib
 from typing import ClassVar
 

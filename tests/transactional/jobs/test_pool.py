@@ -1,7 +1,5 @@
 """The pool of real-time mode, as a state machine: every call is answered once or lost once, whatever its workers do."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import hypothesis.strategies as st

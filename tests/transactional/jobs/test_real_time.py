@@ -1,7 +1,5 @@
 """Real-time mode, in workers of this process: the same tables as in micro-batches, whatever happens to the workers."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path

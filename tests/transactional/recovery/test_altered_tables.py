@@ -1,7 +1,5 @@
 """A table that somebody else has altered is refused by name, and a repair makes it as it was."""
 
-from __future__ import annotations
-
 import polars as pl
 import pytest
 from deltalake import DeltaTable, write_deltalake

@@ -1,7 +1,5 @@
 """Which transactions of a journal everything can be brought to."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 

@@ -1,7 +1,5 @@
 """The coordinator state: what is durable of a begun transaction."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any

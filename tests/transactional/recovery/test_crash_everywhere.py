@@ -1,7 +1,5 @@
 """Promises 8, 9, 10 and 16: a crash before or after any durable step, at any step, changes no total."""
 
-from __future__ import annotations
-
 import pytest
 
 import txtopo.assembly.assembly

@@ -1,7 +1,5 @@
 """Promise 12: coordinator state and tables that do not belong together are refused, and repaired."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import shutil

@@ -1,7 +1,5 @@
 """Somebody else compacts and vacuums the tables at any moment, and keeps no old file: no run notices."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Promises 9 and 12: a state that was not in the topology for some transactions is refused, or is begun empty openly."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import shutil

@@ -1,7 +1,5 @@
 """Which transactions stay as points: a few of each time, and as many for a topology that is quiet as for a busy one."""
 
-from __future__ import annotations
-
 import pytest
 
 from txtopo.transactional.recovery.points import SLOT_MS, KeptPoint, KeptPoints, thinned_ms

@@ -1,7 +1,5 @@
 """What a durable step relies on was synced before it: a loss of power at any of them loses and doubles nothing."""
 
-from __future__ import annotations
-
 import pathlib
 import random
 import time

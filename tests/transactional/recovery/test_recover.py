@@ -1,7 +1,5 @@
 """What a start does with what earlier versions, other topologies and another kind of spout have left."""
 
-from __future__ import annotations
-
 import pathlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tasks: batch bolts that take many tuples at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

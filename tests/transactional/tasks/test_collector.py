@@ -1,7 +1,5 @@
 """Collectors: what is emitted counts once, as it was then, from whichever thread, and not after the batch."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The acker: what was sent on each edge must be what was received."""
 
-from __future__ import annotations
-
 import pytest
 
 from txtopo.transactional.tasks.edge_tally import EdgeTally, total

@@ -1,7 +1,5 @@
 """Repeated failures: what is logged of them."""
 
-from __future__ import annotations
-
 import logging
 import os
 import traceback

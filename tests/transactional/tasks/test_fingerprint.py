@@ -1,7 +1,5 @@
 """Fingerprints: equal where the tuples are equal, in every process; different where they or their order are."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Objects on their way between processes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Routing: equal keys come to one task, however a chunk is held and whatever its keys are."""
 
-from __future__ import annotations
-
 import collections
 import random
 from collections.abc import Callable, Sequence

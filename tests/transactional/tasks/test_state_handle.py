@@ -1,7 +1,5 @@
 """A state whose values can be changed in place: what a bolt does to them harms nothing."""
 
-from __future__ import annotations
-
 import datetime as dt
 import operator
 from zoneinfo import ZoneInfo

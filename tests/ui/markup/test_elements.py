@@ -1,7 +1,5 @@
 """Markup can't forget to escape."""
 
-from __future__ import annotations
-
 from txtopo.ui.markup.elements import Markup, joined, tag
 
 

@@ -1,7 +1,5 @@
 """The graph's picture: layers from the spout down, edges beside boxes, loops."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Line plots: axes, gaps, the table beside."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

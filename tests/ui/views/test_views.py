@@ -1,7 +1,5 @@
 """Every view of every kind of answer: it says what is there, what is not, and takes nothing for HTML."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 import pytest

@@ -1,7 +1,5 @@
 """Short soaks; ``python -m tests.harness.soak kafka`` and ``tests.harness.soak.kafka.memory`` are the long ones."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A short soak; ``python -m tests.harness.soak mirror`` is the long one, of a million changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A short soak; ``python -m tests.harness.soak sql`` is the long one."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 

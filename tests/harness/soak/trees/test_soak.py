@@ -1,7 +1,5 @@
 """A short soak of plain topologies; ``python -m tests.harness.soak trees`` is the long one."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.soak.trees.command import soak

@@ -1,7 +1,5 @@
 """What a task takes an answer about the topics for, if its partitions have changed meanwhile."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 
 from tests.spouts.kafka.plain.rig import TOPIC, Rig, filled

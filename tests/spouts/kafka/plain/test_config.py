@@ -1,7 +1,5 @@
 """Settings and their defaults: Storm's cases, with the differences that txtopo decided on."""
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 

@@ -1,7 +1,5 @@
 """Where reading begins: six strategies and four kinds of commits. (K10)"""
 
-from __future__ import annotations
-
 import pytest
 
 from spouts.kafka.log import StoredOffset

@@ -1,7 +1,5 @@
 """How far a task is behind: Storm's metrics of its offsets."""
 
-from __future__ import annotations
-
 from spouts.kafka.log import LogRange, TopicPartition
 from spouts.kafka.plain.metrics import lag_metrics
 from spouts.kafka.plain.progress import PartitionProgress

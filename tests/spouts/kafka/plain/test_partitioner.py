@@ -1,7 +1,5 @@
 """Which partitions each task reads."""
 
-from __future__ import annotations
-
 from spouts.kafka.log import TopicPartition
 from spouts.kafka.plain.partitioner import RoundRobinPartitioner
 

@@ -1,7 +1,5 @@
 """PartitionProgress: Storm's cases of its OffsetManager and retry service, and what is beyond them."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

@@ -1,7 +1,5 @@
 """KafkaSpout beyond Storm's cases: promises under kills, rebalances and refusals, and what Storm's spout is weak at."""
 
-from __future__ import annotations
-
 import logging
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """How long failed messages wait: Storm's cases, and delays that saturate."""
 
-from __future__ import annotations
-
 import pytest
 
 from spouts.kafka.plain.retries import ExponentialBackoff

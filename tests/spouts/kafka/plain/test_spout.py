@@ -1,7 +1,5 @@
 """KafkaSpout: Storm's test cases, on a log in memory and in simulated time. Their names stand in brackets."""
 
-from __future__ import annotations
-
 import pytest
 
 from spouts.kafka.log import StoredOffset

@@ -1,7 +1,5 @@
 """How records become tuples: Storm's cases."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

@@ -1,7 +1,5 @@
 """The state whose rows expire keeps the promises of the capability."""
 
-from __future__ import annotations
-
 import pytest
 
 from state import DeltaExpiringRows

@@ -1,7 +1,5 @@
 """A table of rows that expire and a list of rows agree, whatever is appended, taken, failed, written and restarted."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Rows that expire: what a take returns, what is left of a failure and of a restart, and how the table stays small."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

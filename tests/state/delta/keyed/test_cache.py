@@ -1,7 +1,5 @@
 """Keys are found where they are, whatever their types; what the driver holds of a table is what the table holds."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The keyed state whose keys expire keeps the promises of the capability."""
 
-from __future__ import annotations
-
 import pytest
 
 from state import DeltaState

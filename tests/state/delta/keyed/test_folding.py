@@ -1,7 +1,5 @@
 """Folding rows into a table is what folding them key by key is, and is left alone where it can't be."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import functools

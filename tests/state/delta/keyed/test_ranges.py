@@ -1,7 +1,5 @@
 """Folding by the executors: what comes of it is what the driver would have made, in files of a range of parts each."""
 
-from __future__ import annotations
-
 import operator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A keyed table is what a dictionary is, whatever is written, merged, moved and opened again."""
 
-from __future__ import annotations
-
 import operator
 
 import pytest

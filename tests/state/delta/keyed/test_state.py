@@ -1,7 +1,5 @@
 """DeltaState: the conformance class, and what is Delta's own: staging, crashes, history, upkeep."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import signal

@@ -1,7 +1,5 @@
 """Keys that expire: a table and a plain dict agree, by key and by columns, whatever the groups, failures and restarts."""
 
-from __future__ import annotations
-
 import datetime as dt
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A checkpoint that is made of the one before has what delta-rs would have put into it."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

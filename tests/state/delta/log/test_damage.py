@@ -1,7 +1,5 @@
 """A log whose checkpoint is damaged or gone is read from its entries, if they are all there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables that get a column: earlier rows have nulls there for every reader, whenever it happens and whatever was open."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import attrs
@@ -15,6 +13,7 @@ from tests.processes import ran
 from tests.state.delta.delta_tables import hold_no_rows, merge
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.log.growing import CONFIG, MODULE, check, topology
+from tests.state.delta.read.readers import Filter, delta_rs_dataset
 from txtopo import Fields
 from txtopo.api.values import OpaqueValue, TransactionalValue
 from txtopo.api.writes import RowsMode, TransactionRows
@@ -70,6 +69,7 @@ def test_earlier_rows_have_nulls(place):
     assert history.count("ADD COLUMNS") == 1
     state.roll_back(1)
     assert place.rows() == [("a", 1, None, 1), ("b", 1, None, 1)]
+    assert delta_rs_dataset(place.path, Filter("note", "is null"), ["k"]).num_rows == 2
 
 
 @pytest.mark.parametrize("way", ["whole", "files", "executors"])

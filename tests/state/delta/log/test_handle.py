@@ -1,7 +1,5 @@
 """What a handle says of application transactions: the same as delta-rs', by one pass."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A log that has its newest versions, and of older ones those of points alone."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable

@@ -1,7 +1,5 @@
 """Where a table is: paths of every kind, and those that delta-rs can't use."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 

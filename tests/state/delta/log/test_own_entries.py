@@ -1,7 +1,5 @@
 """What a coordinator has put itself in the log of a table in an object store."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from state.delta.log.entries import entry_path

@@ -1,7 +1,5 @@
 """DeltaState and those who write its table, too: a coordinator that has lost its lead, and others."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The Delta write of txtopo: what it writes is what every reader reads."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import math

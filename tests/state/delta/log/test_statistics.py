@@ -1,7 +1,5 @@
 """What the log says of a data file's columns."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from decimal import Decimal

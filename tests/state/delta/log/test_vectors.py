@@ -1,7 +1,5 @@
 """Deletion vectors as the protocol has them: what is written is read, here and by others, and damage is told."""
 
-from __future__ import annotations
-
 import json
 import random
 import tempfile

@@ -1,7 +1,5 @@
 """A column that somebody has added to a table: its older versions do not have it, and are not damaged for that."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

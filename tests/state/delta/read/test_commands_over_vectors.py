@@ -1,7 +1,5 @@
 """What readers and commands say of a run whose tables all have dead rows is what they say of one without."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

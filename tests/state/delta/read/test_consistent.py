@@ -1,7 +1,5 @@
 """Promise 9: a reader that asks for a consistent view never sees one table at N and another at N - 1."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The difference between two tables is what a comparison row by row in Python finds."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import tempfile
@@ -96,6 +94,20 @@ def test_keys_that_only_one_table_has():
         for found in (difference(a, b.cast(schema)), difference(a.cast(schema), b)):
             assert (found.keys, found.differing_a.count) == ((), 0)
             assert (found.only_in_a.count, found.only_in_b.count) == (1, 1)
+
+
+def test_keys_of_different_types():
+    """Rows belong together as those of tables without keys."""
+    a, b = (
+        pa.table(
+            [pa.array([1, n], kind), pa.array([1, 1])],
+            schema=pa.schema([pa.field("k", kind, False), ("v", pa.int64())]),
+        )
+        for n, kind in ((2, pa.int32()), (3, pa.int64()))
+    )
+    found = difference(a, b)
+    assert (found.keys, found.equal) == ((), 1)
+    assert [each.rows["k"].to_pylist() for each in (found.only_in_a, found.only_in_b)] == [[2], [3]]
 
 
 def test_nested_values():

@@ -1,8 +1,8 @@
 """A table as of a transaction that shares its Delta write with others: exact, or refused."""
 
-from __future__ import annotations
-
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from state import DeltaState, TransactionalValue, read_table
 from state.delta.read.consistent import read_tables
@@ -129,6 +129,18 @@ def test_a_table_of_rows_is_exact_at_every_transaction(tmp_path):
         put(state, *((txid, ("append", [("mon", txid)])) for txid in group))
     shown = {txid: sorted(n for _, n, _ in rows(tmp_path, txid)) for txid in range(6)}
     assert shown == {txid: list(range(1, txid + 1)) for txid in range(6)}
+
+
+def test_rows_of_somebody_else_that_were_accepted(tmp_path):
+    """They are of no transaction, and there at each that came later."""
+    put(opened(tmp_path), (1, ("append", [("a", 1)])))
+    write_deltalake(
+        tmp_path / "t", pa.table({"day": ["x"], "n": [9], "txid": pa.array([None], pa.int64())}), mode="append"
+    )
+    state = opened(tmp_path, epoch=2)
+    state.adopt()
+    put(state, (2, ("append", [("b", 2)])), (3, ("append", [("c", 3)])))
+    assert rows(tmp_path, 2) == {("a", 1, 1): 1, ("x", 9, None): 1, ("b", 2, 2): 1}
 
 
 def test_rows_whose_partitions_may_be_replaced_are_not(tmp_path):

@@ -1,7 +1,5 @@
 """Looks for rows in a table: what a read of all of them, filtered and sorted, would return."""
 
-from __future__ import annotations
-
 import gc
 import random
 

@@ -1,7 +1,5 @@
 """Versions that moved rows and whose files are gone while the log has them: others have the same rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The points of a table and of several together: which there are, and what is asked for between them."""
 
-from __future__ import annotations
-
 import pytest
 from deltalake import DeltaTable
 

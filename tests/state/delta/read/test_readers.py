@@ -1,7 +1,5 @@
 """What the readers that people have make of our tables: the rows that were put, with every filter."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import random
@@ -15,7 +13,15 @@ import pytest
 from state import DeltaRows, DeltaState
 from tests.budgets import examples
 from tests.state.delta.read.kinds import KINDS, PARTITIONS, VALUES, fields_of
-from tests.state.delta.read.readers import READERS, SQL_READERS, Condition, Filter, ids, without_statistics
+from tests.state.delta.read.readers import (
+    READERS,
+    SQL_READERS,
+    Condition,
+    Filter,
+    delta_rs_dataset,
+    ids,
+    without_statistics,
+)
 from tests.state.delta.rows.rows_tables import put
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
@@ -252,6 +258,41 @@ def test_zeros_are_in_no_dictionary(tmp_path, kind, zero):
             group.column(n).path_in_schema for n in range(group.num_columns) if group.column(n).has_dictionary_page
         }
         assert ("one" in found, "two" in found, "id" in found) == (False, True, True)
+
+
+@pytest.mark.parametrize("reader", [each for each in READERS if each is not delta_rs_dataset])
+def test_nan_is_found(tmp_path, reader):
+    """It is the largest value to all engines but Arrow's datasets, whatever else is in its file."""
+    fields = Fields("id: long", "d: double", "f: float")
+    state = DeltaRows(tmp_path / "t", fields).open("topology", "s", "life", 1)
+    put(state, (1, ("append", [(1, 0.5, 0.5), (2, math.nan, math.nan), (3, None, 2.5)])))
+    for column in ("d", "f"):
+        assert ids(reader(tmp_path / "t", Filter(column, "=", math.nan))) == [2]
+        assert ids(reader(tmp_path / "t", Filter(column, ">=", 100.0))) == [2]
+        assert ids(reader(tmp_path / "t", Filter(column, "=", 0.5))) == [1]
+
+
+@pytest.mark.parametrize("x", [1.5, math.nan])
+def test_nan_is_in_no_bounds(tmp_path, x):
+    """Nor that in a struct; other columns have bounds."""
+    fields = Fields("id: long", "one: struct<x: double>", "two: double")
+    state = DeltaRows(tmp_path / "t", fields).open("topology", "s", "life", 1)
+    put(state, (1, ("append", pa.table({"id": [1], "one": [{"x": x}], "two": [1.5]}, schema=fields.arrow_schema()))))
+    (file,) = (tmp_path / "t" / "_data").glob("*.parquet")
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    assert [group.column(n).statistics is not None for n in range(4)] == [True, x == 1.5, True, True]
+
+
+def test_zeros_of_structs_are_in_no_dictionary(tmp_path):
+    """Spark looks for the parts of a struct, too."""
+    fields = Fields("id: long", "one: struct<x: double, y: struct<z: float>>", "two: struct<x: double>")
+    for number, (x, z) in enumerate(((1.5, 2.5), (-0.0, 2.5), (1.5, 0.0))):
+        state = DeltaRows(tmp_path / f"t{number}", fields).open("topology", "s", "life", 1)
+        rows = {"id": [1] * 120, "one": [{"x": x, "y": {"z": z}}, None] * 60, "two": [{"x": 1.5}] * 120}
+        put(state, (1, ("append", pa.table(rows, schema=fields.arrow_schema()))))
+        (file,) = (tmp_path / f"t{number}" / "_data").glob("*.parquet")
+        group = pq.ParquetFile(file).metadata.row_group(0)
+        assert [group.column(n).has_dictionary_page for n in range(4)] == [True, *[number == 0] * 3]
 
 
 @pytest.mark.long

@@ -1,7 +1,5 @@
 """Readers while a table is compacted, checkpointed and vacuumed: the rows of a version, or an error, never others."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

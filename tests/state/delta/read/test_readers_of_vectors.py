@@ -1,7 +1,5 @@
 """What the readers that people have make of tables with deletion vectors: the live rows, or a clear refusal."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor

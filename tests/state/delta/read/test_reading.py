@@ -1,7 +1,5 @@
 """The rows of a table as txtopo reads them itself, whoever has written the files."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """DeltaReference: each version as a plain read has it, whoever wrote it and however a process came to it."""
 
-from __future__ import annotations
-
 import datetime as dt
 import pickle
 import random
@@ -175,6 +173,18 @@ def test_a_table_of_a_topology(tmp_path: Path, kind: StateKind, *, vectors: bool
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_shallow_clone(tmp_path: Path, scheme: str) -> None:
+    """Its files are those of another table."""
+    write_deltalake(tmp_path / "customers", rows(1, 2))
+    entry = "_delta_log/00000000000000000000.json"
+    made = (tmp_path / "customers" / entry).read_text().replace('"path":"', f'"path":"{scheme}{tmp_path}/customers/')
+    (tmp_path / "clone" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "clone" / entry).write_text(made)
+    reference = DeltaReference(tmp_path / "clone", "id")
+    assert found(reference.at(reference.newest("customers")), 1, 2, 3) == ["v0 1", "v0 2", None]
+
+
 def test_a_table_in_an_object_store() -> None:
     """From version to version, and a version that is vacuumed."""
     with object_store() as store:

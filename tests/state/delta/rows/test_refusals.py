@@ -1,7 +1,5 @@
 """What a table of rows refuses, before anything is written, and what it takes."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """A table of rows whose partitions are replaced: the last transaction of each wins."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """A table of rows: each transaction's rows are in it once, in whatever way they are written."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import threading

@@ -1,7 +1,5 @@
 """Stories: what the record of a run can tell of a transaction, within bounds."""
 
-from __future__ import annotations
-
 from txtopo.errors import UserCodeError
 from txtopo.testing.scenario import (
     attempt,

@@ -1,7 +1,5 @@
 """A repair is proposed by what the journal says of where tables are and can be, without a look at the rest."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Points of a topology with tables of all kinds: each is gone back to, with everything that belongs to it."""
 
-from __future__ import annotations
-
 import datetime as dt
 import pathlib
 import re

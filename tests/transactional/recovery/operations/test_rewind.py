@@ -1,7 +1,5 @@
 """The points of a topology are found where the journal says how things stood at them, without a look at the rest."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

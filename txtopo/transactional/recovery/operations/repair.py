@@ -32,6 +32,7 @@ from txtopo.journal.folders import find_journal, set_aside
 from txtopo.journal.journal import journal_files
 from txtopo.journal.turns import Timeline, Turn
 from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
+from txtopo.text.words import NOTHING_CHANGED
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.ending_plans import end_by_replacing, end_by_setting_aside, end_plan
 from txtopo.transactional.recovery.membership import end_begin, fence_former_table, join, set_former_aside
@@ -49,7 +50,7 @@ def carry_out(
     which must have been called: also if the plan is continued, perhaps with other code and other input.
 
     Raises:
-        StateAccessError: a table no longer keeps the version to roll back to.
+        StateAccessError: a table no longer keeps the version to roll back to, or can't accept what others have put.
         ConfigError: a table cannot be moved.
         LostLead: another coordinator has taken the lead in the meantime.
     """
@@ -195,6 +196,11 @@ def _begin_empty(subject: RepairSubject, coordinator_state: CoordinatorState, pl
 def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Adopt) -> None:
     names = _known(subject, coordinator_state)
     with _opened(subject, coordinator_state, coordinator_state.incarnation, names) as opened:
+        for name in plan.states:
+            state = opened.get(name)
+            why = state.why_not_adopted() if isinstance(state, CanBeRepaired) else None
+            if why is not None:
+                raise StateAccessError(f"state {name!r}: {why}; leave out --accept-foreign-writes; {NOTHING_CHANGED}")
         _record(coordinator_state, plan)
         # After a crash, some tables have adopted the changes and others have not; the next repair does the rest.
         for name, state in opened.items():
