@@ -28,7 +28,7 @@ class RunReport:
         elapsed_secs: the time from start to stop.
         executor_secs: the CPU time of spouts and bolts in the executors, including txtopo's overhead; without that of
             attempts that were given up before they answered.
-        step_secs: the time of each step of the commits, by name.
+        step_secs: the time of each step of the commits, by name; in a bucket phases run, or wait, beside other steps.
         last_failure: the reason of the last failed attempt; empty if none failed.
         spout_rows: the number of rows written to the spout's tables, by the name of the state, such as
             ``spout.bad-records``; without states that got none.

@@ -1,5 +1,6 @@
 """The commit phases of the next group run beside the writes of a group: what they see, and what becomes of them."""
 
+import logging
 import operator
 import threading
 from collections.abc import Callable, Sequence
@@ -8,21 +9,23 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from spouts import MemoryTransactionalSpout
-from state import DeltaRows, DeltaState, MemoryState, read_table
+from state import DeltaExpiringRows, DeltaRows, DeltaState, MemoryState, read_table
 from state.memory import OpenedMemoryState
 from tests.budgets import examples
 from tests.topologies import committing, values_in
 from tests.waiting import DEADLINE_SECS
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, RunReport, Topology
 from txtopo.api.components.planned import NEVER
+from txtopo.api.data.utc import datetime_at
 from txtopo.api.values import StateKind
 from txtopo.assembly.threads import ThreadPools
 from txtopo.attempts import TransactionAttempt
-from txtopo.columnar.progress_probe import ProgressProbe
+from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.engine.runner import run_with
 from txtopo.errors import StalledCommit, StateFailure, StopError
 from txtopo.failpoints import armed
@@ -239,11 +242,60 @@ def test_the_durable_steps_are_the_same(tmp_path: Path) -> None:
     assert found[0].count("group.decide.before") == 9
 
 
+def test_a_slow_write_is_no_phase_that_hangs(
+    watched: type[Watched], steps: Steps, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While nothing follows, a write may take longer than the timeout: of that is warned, and it is no phase's time."""
+    watched.waits_for, state = {1: "warned"}, sums()
+    filtered = caplog.handler.emit
+
+    def emit(record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("the writes of a commit group have taken more"):
+            steps.reach("warned")
+        filtered(record)
+
+    monkeypatch.setattr(caplog.handler, "emit", emit)
+    stop = threading.Timer(DEADLINE_SECS / 4, steps.reach, ("warned",))  # the run waits for its write, also to stop
+    stop.start()
+    report = run(committing(numbers(1), Sum(), sums=state), Config(message_timeout_secs=0.5))
+    stop.cancel()
+    assert values_in(state) == {"all": 0}
+    assert report.step_secs["commit phases"] < report.step_secs["table writes"] / 2
+
+
+class Looking(Late):
+    """Threads that look where the phases are when the writes are made that one has waited for."""
+
+    def wait_in_phases(self, writing: Future[None]) -> None:
+        super().wait_in_phases(writing)
+        Noticing.waited.append(current_probe().position())
+
+
+class Noticing(OpenedMemoryState):
+    """A state that looks where the phases are when one reads it."""
+
+    waited: ClassVar[list[Any]] = []
+    read: ClassVar[list[Any]] = []
+
+    def multi_get(self, keys: Sequence[Any]) -> Any:
+        self.read.append(current_probe().position())
+        return super().multi_get(keys)
+
+
+def test_a_phase_that_has_waited_has_its_whole_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a wait for writes is progress: they may have taken almost as long as a phase may do nothing."""
+    monkeypatch.setattr("state.memory.OpenedMemoryState", Noticing)
+    run(committing(numbers(20), Sum(is_of_each=True), sums=sums()), threads=Looking)
+    assert Noticing.waited
+    assert not set(Noticing.waited) & set(Noticing.read)
+
+
 class Operations(BatchBolt, ICommitter):
     """Does what its tuples say, and adds up what it reads."""
 
     def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
-        self.state, self.rows, self.told = context.state("kept"), context.state("rows"), []
+        self.state, self.rows, self.due = context.state("kept"), context.state("rows"), context.state("due")
+        self.told = []
 
     def execute(self, tuple: Any) -> None:
         self.told.append(tuple.values[1:])
@@ -256,13 +308,27 @@ class Operations(BatchBolt, ICommitter):
                 self.state.multi_remove([key])
             elif what == "reduce":
                 self.state.multi_reduce({key: n}, operator.add)
+            elif what == "put":
+                self.state.multi_put({key: n, "a": n})
+            elif what == "before":
+                at, found = self.state.rows_before(pa.table({"k": list("abc")}), Fields("n: long"))
+                self.rows.append(sorted(zip(map("abc".__getitem__, at), found["n"].to_pylist(), strict=True)))
+            elif what == "due":
+                self.due.append([(key, datetime_at(max(self.due.taken_until() or 0, n) + 1))])
+            elif what == "take":
+                taken = self.due.take_expired(n).sort_by([("at", "ascending"), ("k", "ascending")])
+                self.rows.append([(each, self.due.rows_held()) for each in taken["k"].to_pylist()])
             else:
-                found = self.state.get(key)
-                self.rows.append([(key, -1 if found is None else found.value)])
+                found = self.state.multi_get([key, "a"]) if what == "get" else [self.state.get(key)]
+                self.rows.append([(key, -1 if each is None else each.value) for each in found])
 
 
 OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["update", "get", "remove", "reduce"]), st.sampled_from("abc"), st.integers(0, 9)),
+    st.tuples(
+        st.sampled_from(["update", "get", "get one", "remove", "reduce", "put", "before", "due", "take"]),
+        st.sampled_from("abc"),
+        st.integers(0, 9),
+    ),
     min_size=2,
     max_size=24,
 )
@@ -294,8 +360,9 @@ def seen(
         state = DeltaState(folder / "kept", key, value, deletion_vectors=kind == "vectors")
     spout = MemoryTransactionalSpout([list(row) for row in told], Fields("what", "k", "n"), each)
     rows = DeltaRows(folder / "rows", Fields("k: string", "n: long"))
-    run(committing(spout, Operations(), kept=state, rows=rows), Config(group_transactions_max=group), threads)
-    read = read_table(folder / "rows").sort_by("txid").to_pylist()
+    due = DeltaExpiringRows(folder / "due", Fields("k: string", "at: timestamp"), expires="at")
+    run(committing(spout, Operations(), kept=state, rows=rows, due=due), Config(group_transactions_max=group), threads)
+    read = read_table(folder / "rows").sort_by([("txid", "ascending"), ("k", "ascending")]).to_pylist()
     left = (
         state.snapshot().sort_by("k").select(["k", "n"]).to_pylist()
         if kind in {"delta", "vectors"}

@@ -11,6 +11,7 @@ import time
 from typing import ClassVar
 
 import attrs
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -352,6 +353,28 @@ def test_a_folded_value_that_does_not_fit_fails_its_own_transaction(tmp_path):
         run_inline(topology, Config(max_spout_pending=4))
     assert (raised.value.component, raised.value.txid, raised.value.attempt is None) == ("folds", 3, False)
     assert state.snapshot().to_pylist() == [{"name": "n", "n": LARGEST, "txid": 2}]
+
+
+class Looks(Fails):
+    """Adds a row, folds a number, and then looks at what was before: what earlier transactions have folded is put."""
+
+    def finish_batch(self):
+        self.rows.append([(self.attempt.txid,)])
+        self.folded.multi_reduce({"n": (1 << 31) - 1}, operator.add)
+        if self.attempt.txid > 1:
+            self.folded.rows_before(pa.table({"name": ["n"]}), Fields("n: int"))
+
+
+def test_what_does_not_fit_only_with_what_was_folded_before_leaves_nothing(tmp_path):
+    """Promise 4: neither in its own table nor in another of its transaction, but those before it are written."""
+    spout = MemoryTransactionalSpout(DATA, Fields("word"), 4)
+    rows = DeltaRows(tmp_path / "rows", Fields("n: long"))
+    folded = DeltaState(tmp_path / "folded", Fields("name: string"), Fields("n: int"))
+    with pytest.raises(FieldsError, match="does not fit") as raised:
+        run_inline(committing(spout, Looks(), rows=rows, folded=folded), Config(max_spout_pending=TRANSACTIONS))
+    assert (raised.value.component, raised.value.txid) == ("count", 2)
+    assert rows.snapshot()["n"].to_pylist() == [1]
+    assert folded.snapshot()["txid"].to_pylist() == [1]
 
 
 class Blobs(Collecting):

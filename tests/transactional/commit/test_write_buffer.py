@@ -300,3 +300,29 @@ def test_times_when_clocks_go_back(is_tuple: bool, value: str) -> None:
     seen.multi_put(keys, [one, one])
     seen.remove(keys[0])
     assert [kept and kept.value for kept in seen.multi_get(keys)] == [None, one]
+
+
+@pytest.mark.parametrize("value", ["v: float", "v: float, w: long", "v: array<float>"])
+def test_a_float_is_read_as_it_is_kept(value: str) -> None:
+    """A transaction reads what it, or another of its group, has put as if it were in another group: in 32 bits."""
+
+    def made(number: float):
+        return {"v: float": number, "v: array<float>": [number]}.get(value, (number, 1))
+
+    group = group_state(MemoryState(Fields("k: string"), Fields(*value.split(", "))).open("topology", "s", "life", 1))
+    kept = 0.10000000149011612
+    for txid in (1, 2):
+        view = group.begin(txid)
+        state = StateHandle("bolt", "s", view, None)
+        assert txid == 1 or state.get("put").value == made(kept)
+        state.put("put", made(0.1))
+        state.multi_put({"several": made(0.1)})
+        assert state.update("updated", lambda _: made(0.1)) == made(kept)
+        state.multi_reduce({"reduced": made(0.1)}, lambda old, _: old)
+        assert [each.value for each in state.multi_get(["put", "several", "updated", "reduced"])] == [made(kept)] * 4
+        view.check()
+        view.finish()
+    state = StateHandle("bolt", "s", group.begin(3), None)
+    for number in (1e300, 1e-300, 0.0, float("inf")):  # what does not fit is refused as it is
+        state.put("other", made(number))
+        assert state.get("other").value == made(number)

@@ -11,9 +11,11 @@ once for each state or stream; numbers and strings are passed on without a copy.
 from __future__ import annotations
 
 import copy
+import ctypes
 import datetime as dt
 import decimal
 import functools
+import math
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -98,8 +100,8 @@ def copied_json(value: Any) -> Any:
 
 @functools.lru_cache
 def copying_of_value(fields: Fields) -> Copying | None:
-    """Return how to copy a state's values; None if they are immutable."""
-    parts = list(map(_copying_of, fields.types))
+    """Return how to copy a state's values, and round floats of 32 bits as they are kept; None if nothing is to do."""
+    parts = [_copying_of(kind, _as_single) for kind in fields.types]
     if len(parts) == 1:
         return parts[0]
     copied_in, copied_out = _copies(parts)
@@ -121,23 +123,25 @@ def _copies(parts: Sequence[Copying | None]) -> tuple[list[Copy | None], list[Co
     return copied_in, copied_out
 
 
-def _copying_of(kind: pa.DataType | None) -> Copying | None:
-    """Return how to copy one field's values; None if they are immutable."""
+def _copying_of(kind: pa.DataType | None, single: Copy | None = None) -> Copying | None:
+    """Return how to copy one field's values, and its floats of 32 bits by ``single``; None if they are immutable."""
     if kind is not None and pa.types.is_binary(kind):
         return Copying(_as_bytes, None)
-    made = copied if kind is None else _copy_of_type(kind)
-    return None if made is None else Copying(made, made)
+    made = copied if kind is None else _copy_of_type(kind, single)
+    return None if made is None else Copying(made, made if kind is None else _copy_of_type(kind))
 
 
-def _copy_of_type(kind: pa.DataType) -> Copy | None:
+def _copy_of_type(kind: pa.DataType, single: Copy | None = None) -> Copy | None:
+    if pa.types.is_float32(kind):
+        return single
     if pa.types.is_binary(kind):
         return _as_bytes
     if pa.types.is_list(kind):
-        return _list_copy(_copy_of_type(kind.value_type))
+        return _list_copy(_copy_of_type(kind.value_type, single))
     if pa.types.is_map(kind):
-        return _map_copy(_copy_of_type(kind.item_type))
+        return _map_copy(_copy_of_type(kind.item_type, single))
     if pa.types.is_struct(kind):
-        return _struct_copy({field.name: _copy_of_type(field.type) for field in kind})
+        return _struct_copy({field.name: _copy_of_type(field.type, single) for field in kind})
     return copied if pa.types.is_nested(kind) else None
 
 
@@ -186,6 +190,14 @@ def _as_bytes(value: Any) -> Any:
     return bytes(value) if isinstance(value, bytearray | memoryview) else value
 
 
+def _as_single(value: Any) -> Any:
+    """Return a float as one of 32 bits; the same if it does not fit, which the state refuses."""
+    if not isinstance(value, float):
+        return value
+    made = ctypes.c_float(value).value
+    return value if made in {0.0, math.inf, -math.inf} else made
+
+
 def _row_copy(copies: Sequence[Copy | None]) -> Copy:
     """Return how to copy a value of several fields, a tuple; user code may pass a list instead."""
     of_tuple = _tuple_copy(copies)
@@ -201,9 +213,10 @@ def _row_copy(copies: Sequence[Copy | None]) -> Copy:
 
 def _tuple_copy(copies: Sequence[Copy | None]) -> Copy:
     places = [(place, each) for place, each in enumerate(copies) if each is not None]
+    has_singles = _as_single in copies
 
     def copy_tuple(values: tuple[Any, ...]) -> tuple[Any, ...]:
-        if UNCHANGEABLE.issuperset(map(type, values)):
+        if not has_singles and UNCHANGEABLE.issuperset(map(type, values)):
             return values
         made: list[Any] | None = None
         for place, each in places:

@@ -20,6 +20,7 @@ ahead.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
@@ -40,12 +41,12 @@ LOOK_SECS = 0.01
 Following = Callable[[int], tuple[AssignedAttempt, Callable[[], Sequence[CarriedBolt]]] | None]
 """Returns a transaction, by its txid, that is processed and waits for its commit, and what loads its bolts."""
 
+InPhases = Callable[[], AbstractContextManager[object]]
+"""Returns the context of commit phases."""
+
 
 class AheadThreads(Protocol):
     """What it needs of the threads of a run."""
-
-    def commit_phases(self) -> AbstractContextManager[object]:
-        """Return the context of commit phases."""
 
     def write(self, work: Callable[[], None]) -> Future[None]:
         """Make a group's writes beside its thread, if possible."""
@@ -80,22 +81,36 @@ class Ahead:
         has_begun = begun is not None and begun.finished and begun.finished == attempts[: len(begun.finished)]
         return begun if has_begun else None
 
-    def write(self, write: Callable[[], None], group: GroupOutcome, following: Following, probe: ProgressProbe) -> None:
-        """Make the writes of a group; meanwhile begin the phases of what follows it."""
+    def write(
+        self,
+        write: Callable[[], None],
+        group: GroupOutcome,
+        following: Following,
+        probe: ProgressProbe,
+        in_phases: InPhases = contextlib.nullcontext,
+    ) -> None:
+        """Make the writes of a group; meanwhile begin the phases of what follows it, each in its context."""
         writing = self._threads.write(write)
         # What follows a transaction that is to be replayed can't begin before it.
         if group.failed is None:
             try:
-                with self._threads.commit_phases(), probe.current():
-                    self._begun = self._run(writing, group, following, probe)
+                with probe.current():
+                    self._begun = self._run(writing, group, following, probe, in_phases)
             except StalledCommit:
                 raise
             except TxtopoError:  # it fails once more in its group
                 pass
         writing.result()
 
-    def _run(self, writing: Future[None], group: GroupOutcome, following: Following, probe: ProgressProbe) -> Phases:
-        begun = Phases(self._task_factory, self._states, probe, _Beside(self._threads, writing), group.states)
+    def _run(
+        self,
+        writing: Future[None],
+        group: GroupOutcome,
+        following: Following,
+        probe: ProgressProbe,
+        in_phases: InPhases,
+    ) -> Phases:
+        begun = Phases(self._task_factory, self._states, probe, _Beside(self._threads, writing, probe), group.states)
         txid = group.finished[-1].txid + 1
         while not writing.done() and len(begun.finished) < self._transactions_max:
             found = following(txid)
@@ -103,7 +118,8 @@ class Ahead:
                 self._threads.wait(writing, LOOK_SECS)
                 continue
             assigned, load = found
-            begun.run(assigned, load())
+            with in_phases():  # not while it only waits: then a write is slow, and no phase hangs
+                begun.run(assigned, load())
             txid += 1
         return begun
 
@@ -111,9 +127,10 @@ class Ahead:
 class _Beside(Writing):
     """The writes of a group that are made beside the phases of the next one."""
 
-    def __init__(self, threads: AheadThreads, writing: Future[None]) -> None:
+    def __init__(self, threads: AheadThreads, writing: Future[None], probe: ProgressProbe) -> None:
         self._threads = threads
         self._writing = writing
+        self._probe = probe
 
     @property
     def is_over(self) -> bool:
@@ -124,3 +141,4 @@ class _Beside(Writing):
         """Return once they are made."""
         if not self._writing.done():
             self._threads.wait_in_phases(self._writing)
+            self._probe.step()  # a phase has its whole timeout from here on

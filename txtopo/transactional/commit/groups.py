@@ -171,8 +171,7 @@ class GroupCommitter:
                 if self._ahead is None:
                     write()
                 else:
-                    with self._timed("commit phases"):
-                        self._ahead.write(write, outcome, following, probe)
+                    self._ahead.write(write, outcome, following, probe, self._in_phases)
             events += _failure_events(outcome)
         return events
 
@@ -220,7 +219,7 @@ class GroupCommitter:
         # it as its cause. If txtopo itself read the table, after the last transaction, it is raised as it is.
         what_now = "nothing of this transaction was written; start again when it can be"
         for attempt in tries(self._threads.sleep, group[0].attempt.txid, "read or written", what_now):
-            with attempt, self._timed("commit phases"), self._threads.commit_phases():
+            with attempt, self._in_phases():
                 begun = None if self._ahead is None else self._ahead.take(group)
                 run = self._run_phases if begun is None else functools.partial(run_commit_phases, begun=begun)
                 outcome = run(self._task_factory, states, group, lambda a: results[a].load(), probe)
@@ -231,6 +230,11 @@ class GroupCommitter:
                     raise failure
         assert outcome is not None, "the last try either succeeds or raises"
         return outcome
+
+    @contextlib.contextmanager
+    def _in_phases(self) -> Iterator[None]:
+        with self._timed("commit phases"), self._threads.commit_phases():
+            yield
 
     def _write(
         self,

@@ -369,6 +369,9 @@ class KeyedView(TransactionView):
     def check(self, component: str | None = None) -> None:
         """Check the values put since the last check, and note that ``component`` has folded the rows since."""
         with self.lock:
+            # What the state folds either waits or is put, all of it. Not in finish(), which must not fail.
+            if wait(self.parts) and self._group.has_put:
+                self.fold_at_once(self._given())
             for part in self.parts:
                 part.component = part.component or component
             if self._is_unchecked:
@@ -378,9 +381,6 @@ class KeyedView(TransactionView):
     def finish(self) -> None:
         """Merge this transaction's writes into the group's."""
         with self.lock:
-            # What the state folds either waits or is put, all of it.
-            if wait(self.parts) and self._group.has_put:
-                self.fold_at_once(self._given())
             self.check()
             if self._checked is not None:
                 self.parts.append(Part(TransactionRows(self.txid, self._checked, until=self.until)))
