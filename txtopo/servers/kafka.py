@@ -196,12 +196,23 @@ class KafkaTopics:
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """Return the end of each partition as a reader of committed records sees it."""
+        ends: list[dict[int, int]] = []
+        self._wait(lambda: self._finds_ends(topic, ends), f"topic {topic!r} has a new leader all the time")
+        return ends[0]
+
+    def _finds_ends(self, topic: str, ends: list[dict[int, int]]) -> bool:
         client = _client()
         latest = client.admin.OffsetSpec.latest()
         places = {client.TopicPartition(topic, each): latest for each in range(self._led(topic) or 0)}
         level = client.IsolationLevel.READ_COMMITTED
         answers = self.admin().list_offsets(places, isolation_level=level, request_timeout=_ANSWER_SECS)
-        return {place.partition: answer.result().offset for place, answer in answers.items()}
+        try:
+            ends.append({place.partition: answer.result().offset for place, answer in answers.items()})
+        except client.KafkaException as error:
+            # A leader was chosen anew since the client asked who it is: to ask again finds it.
+            if error.args[0].code() != client.KafkaError.FENCED_LEADER_EPOCH:
+                raise
+        return bool(ends)
 
     def admin(self) -> AdminClient:
         """Return the admin client, which the first call makes."""

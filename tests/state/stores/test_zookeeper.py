@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import attrs
 import pytest
 from kazoo.client import KazooClient, KazooState
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Transaction
 
 import state.stores.zookeeper
@@ -70,8 +71,11 @@ def expire(hosts, store):
 
 
 def expire_id(hosts, client_id):
-    client = KazooClient(hosts, client_id=client_id)
-    client.start()
+    for _ in range(4):  # the server may leave a request for a connection unanswered
+        client = KazooClient(hosts, client_id=client_id)
+        with contextlib.suppress(KazooTimeoutError):
+            client.start()
+            break
     client.stop()
     client.close()
 

@@ -13,11 +13,13 @@ The source must hold several transactions and must not change during a test. If 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import cloudpickle
@@ -43,7 +45,7 @@ from txtopo.api.data.tuples import Tuple
 from txtopo.api.store import Lead, Store
 from txtopo.attempts import FIRST_EPOCH, FIRST_TXID, TransactionAttempt, attempt_number, epoch_and_try
 from txtopo.config import Config
-from txtopo.errors import FailedException
+from txtopo.errors import FailedException, SourceFailure
 from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.context import PlainContext
 from txtopo.testing.inline import run_inline
@@ -52,6 +54,8 @@ from txtopo.topology.topology import TransactionalTopology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
 
 TASK_COUNTS = (1, 2, 3, 7)
 """The numbers of tasks for which a batch must be the same."""
@@ -96,6 +100,18 @@ def spread(count: int, at_most: int = RESUMPTIONS_MAX) -> list[int]:
     return sorted({(count - 1) * step // (at_most - 1) for step in range(at_most)})
 
 
+ASKED_MAX = 20
+"""How often a coordinator is asked whose source does not answer; Kafka's waits for half a second each time."""
+
+
+def answered(question: Callable[[], T]) -> T:
+    """Return what a coordinator answers; one whose source does not answer at the moment is asked again, as by a run."""
+    for _ in range(ASKED_MAX - 1):
+        with contextlib.suppress(SourceFailure):
+            return question()
+    return question()
+
+
 def plan_transactions(
     coordinator: Coordinator, begun: Sequence[Metadata], transactions_max: int, *, is_endless: bool
 ) -> list[Metadata]:
@@ -104,20 +120,21 @@ def plan_transactions(
     Up to transaction ``transactions_max``; an endless source may have more, or stop being ready before.
     """
     previous = begun[-1] if begun else None
-    coordinator.resume(len(begun), previous)
+    answered(lambda: coordinator.resume(len(begun), previous))
     plan: list[Metadata] = []
-    while not coordinator.is_exhausted() and len(begun) + len(plan) < transactions_max:
-        if is_endless and not coordinator.is_ready():
+    while not answered(coordinator.is_exhausted) and len(begun) + len(plan) < transactions_max:
+        if is_endless and not answered(coordinator.is_ready):
             return plan
-        assert coordinator.is_ready(), (
+        assert answered(coordinator.is_ready), (
             f"after {len(begun) + len(plan)} transactions the source is neither ready nor exhausted: fill it before "
             f"the test, return True from is_exhausted() at its end, or {IF_ENDLESS}"
         )
-        metadata = coordinator.initialize_transaction(FIRST_TXID + len(begun) + len(plan), previous)
+        txid = FIRST_TXID + len(begun) + len(plan)
+        metadata = answered(functools.partial(coordinator.initialize_transaction, txid, previous))
         # The spout sees what a restart would give it: metadata that has been through the store.
         previous = json.loads(json.dumps(metadata, allow_nan=False))
         plan.append(previous)
-    assert is_endless or coordinator.is_exhausted(), does_not_end(transactions_max)
+    assert is_endless or answered(coordinator.is_exhausted), does_not_end(transactions_max)
     return plan
 
 
@@ -232,10 +249,10 @@ class TransactionalSpoutConformance(SpoutConformance):
         """Metadata is the same after it has been encoded, stored and decoded."""
         plan = self._plan(spout)
         coordinator = self._coordinator(spout)
-        coordinator.resume(0, None)
+        answered(lambda: coordinator.resume(0, None))
         previous = None
         for txid, expected in enumerate(plan, start=FIRST_TXID):
-            metadata = coordinator.initialize_transaction(txid, previous)
+            metadata = answered(functools.partial(coordinator.initialize_transaction, txid, previous))
             assert json.loads(json.dumps(metadata, allow_nan=False)) == expected, "it plans the same from the same"
             previous = expected
 
@@ -298,13 +315,13 @@ class TransactionalSpoutConformance(SpoutConformance):
             return
         plan = self._plan(spout)
         coordinator = self._coordinator(spout)
-        coordinator.resume(len(plan), plan[-1])
-        assert coordinator.is_exhausted()
+        answered(lambda: coordinator.resume(len(plan), plan[-1]))
+        assert answered(coordinator.is_exhausted)
         coordinator.close()
         if len(plan) > 1:
             coordinator = self._coordinator(spout)
-            coordinator.resume(len(plan) - 1, plan[-2])
-            assert not coordinator.is_exhausted()
+            answered(functools.partial(coordinator.resume, len(plan) - 1, plan[-2]))
+            assert not answered(coordinator.is_exhausted)
             coordinator.close()
 
     def test_the_attempt_comes_first(self, spout: Any) -> None:
@@ -533,8 +550,8 @@ class DataFrameSpoutConformance(SpoutConformance):
             return
         plan = self._plan(spout)
         coordinator = self.opened(spout.coordinator(self.config, PlainContext()))
-        coordinator.resume(len(plan), plan[-1])
-        assert coordinator.is_exhausted()
+        answered(lambda: coordinator.resume(len(plan), plan[-1]))
+        assert answered(coordinator.is_exhausted)
 
     def _plan(self, spout: DataFrameSpout, begun: Sequence[Metadata] = (), total: int | None = None) -> list[Metadata]:
         coordinator = spout.coordinator(self.config, PlainContext())
