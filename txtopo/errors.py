@@ -45,6 +45,7 @@ executors send them to the driver.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -100,10 +101,17 @@ class TxtopoError(Exception):
         return _rebuild, (type(self), self.args, self.__dict__)
 
     def hide(self, hide: Callable[[str], str]) -> None:
-        """Replace each text of it by what a function makes of that, which hides what is not for everybody."""
+        """Replace each text of it by what a function makes of that, which hides what is not for everybody.
+
+        If there is something to hide in the errors that it comes from, a single one that quotes them takes their place.
+        """
         self.message = hide(self.message)
         self.cause, self.story = self.cause and hide(self.cause), self.story and hide(self.story)
         self.args = (self.message,)
+        before = self.__cause__ or (None if self.__suppress_context__ else self.__context__)
+        told = "" if before is None else "".join(traceback.format_exception(before))
+        if (left := hide(told)) != told:
+            self.__cause__ = TxtopoError(left)
 
     def __str__(self) -> str:
         origin = [

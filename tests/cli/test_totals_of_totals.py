@@ -283,7 +283,7 @@ class Story:
         elif kind == "replay":
             replayed = self._module("replay", "totals", str(txid), *self._settings)
             is_set_aside = txid in self._refused and not self._mends
-            assert replayed.exit_code == (1 if is_set_aside else 0), (replayed.output, self.told)
+            assert replayed.exit_code == (2 if is_set_aside else 0), (replayed.output, self.told)
             assert "✘" not in replayed.output, (replayed.output, self.told)
             assert ("given up" in replayed.output) == is_set_aside, (replayed.output, self.told)
         elif kind == "simulate":

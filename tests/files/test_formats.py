@@ -40,6 +40,15 @@ def give_format(output: Path, written: Format) -> None:
     path.write_text("\n".join([json.dumps(header), *others, ""]))
 
 
+def give_former_owner(output: Path) -> None:
+    """Give the table's first version the properties that a version before the first release wrote."""
+    path = output / "counts" / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    (properties,) = (each["metaData"]["configuration"] for each in actions if "metaData" in each)
+    properties |= {"txtopo.life": properties.pop("txtopo.incarnation"), "txtopo.format": "1"}
+    path.write_text("".join(json.dumps(each) + "\n" for each in actions))
+
+
 def written_by_a_newer_version(output: Path, what: str) -> None:
     """Put a newer format into the coordinator state, the journal or the table."""
     match what:
@@ -72,9 +81,9 @@ def test_what_a_newer_version_has_written_is_refused(tmp_path: Path, what: str) 
     assert everything_in(tmp_path) == before
 
 
-@pytest.mark.parametrize("what", ["coordinator state", "store", "journal"])
+@pytest.mark.parametrize("what", ["coordinator state", "store", "journal", "table"])
 def test_what_a_version_before_the_first_release_has_written_is_refused(tmp_path: Path, what: str) -> None:
-    """It is refused by its format, which coordinator state, store and journal have, or by its absence; nothing changes."""
+    """It is refused by its format, which all of them have, or by its absence; nothing changes."""
     run_inline(topology(tmp_path), until=1)
     path = tmp_path / "_txtopo" / "coordinator.sqlite"
     with closing(sqlite3.connect(path)) as file, file:
@@ -85,9 +94,11 @@ def test_what_a_version_before_the_first_release_has_written_is_refused(tmp_path
                 file.execute("DELETE FROM node WHERE path = 'one/format'")
             case "journal":
                 give_format(tmp_path, Format(1, "0.1.0"))
+            case "table":
+                give_former_owner(tmp_path)
     before = everything_in(tmp_path)
     with pytest.raises(
-        StopError, match=rf"{what}.* before 0\.2\.0: it has format [41], .*goes on with format [75] alone"
+        StopError, match=rf"{what}.* before 0\.2\.0: it has format [41], .*goes on with format [853] alone"
     ):
         run_inline(topology(tmp_path))
     assert everything_in(tmp_path) == before
@@ -107,13 +118,24 @@ def test_readers_refuse_it_too(tmp_path: Path, command_line, what: str) -> None:
     assert (audit.exit_code != 0, "7.5.0 or newer" in audit.output) == (True, True), audit.output
 
 
+def test_readers_refuse_a_table_of_a_version_before_the_first_release(tmp_path: Path, command_line) -> None:
+    """Its columns are not read as another's, and nobody is told that it is missing."""
+    run_inline(topology(tmp_path), until=1)
+    give_former_owner(tmp_path)
+    for read in (lambda: read_table(tmp_path / "counts"), lambda: read_tables(tmp_path)):
+        with pytest.raises(StopError, match="format 1"):
+            read()
+    audit = command_line("audit", str(tmp_path))
+    assert (audit.exit_code, "goes on with format 3 alone" in audit.output) == (2, True), audit.output
+
+
 def test_each_says_its_format(tmp_path: Path) -> None:
     """Coordinator state, journal and table carry their format from the first write on."""
     run_inline(topology(tmp_path), until=1)
     (path,) = journal_in(tmp_path).glob("*.jsonl")
     assert json.loads(path.read_text().splitlines()[0])["format"] == {"number": 5, "needs": "0.2.0"}
     with closing(SqliteStore(tmp_path / "_txtopo" / "coordinator.sqlite")) as store:
-        assert json.loads(store.read("one/format") or b"null") == {"number": 7, "needs": "0.2.0"}
+        assert json.loads(store.read("one/format") or b"null") == {"number": 8, "needs": "0.2.0"}
     with closing(sqlite3.connect(tmp_path / "_txtopo" / "coordinator.sqlite")) as file:
-        assert file.execute("PRAGMA user_version").fetchone() == (7,)
-    assert DeltaTable(tmp_path / "counts").metadata().configuration["txtopo.format"] == "1"
+        assert file.execute("PRAGMA user_version").fetchone() == (8,)
+    assert DeltaTable(tmp_path / "counts").metadata().configuration["txtopo.format"] == "3"

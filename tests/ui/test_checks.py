@@ -57,6 +57,14 @@ def test_what_user_code_prints_is_no_verdict(begin, status, state):
     assert len(check.output.encode()) <= OUTPUT_BYTES_MAX + 8
 
 
+@pytest.mark.parametrize(("after", "shown"), [([], "begun\n…\n{long}\n"), (["found"], "begun\n…\nfound\n")])
+def test_a_line_that_is_longer_than_all_that_is_kept(begin, after, shown):
+    """It is shown if it is the last one, and what follows it stands behind what came before."""
+    _, check = begin(f"print('begun', 'x' * {OUTPUT_BYTES_MAX}, *{after}, sep='\\n')")
+    assert ended(check)[0] == "same"
+    assert check.output == shown.format(long="x" * OUTPUT_BYTES_MAX)
+
+
 def test_a_check_that_takes_too_long(begin):
     """It is ended, and says so."""
     _, check = begin("import signal\nsignal.pause()", 1.0)

@@ -352,8 +352,8 @@ class RunLoop:
             answers = [events.Fenced(error)]
         except TxtopoError as error:
             answers = [events.RuleBroken(error)]
-        except Exception as error:
-            logger.exception("a thread of the run failed")
+        except Exception as error:  # noqa: BLE001 - user code may have raised it
+            logger.error("a thread of the run failed\n%s", without_secrets(traceback.format_exc()))  # noqa: TRY400
             bug = InternalError(f"a thread of the run failed: {type(error).__name__}: {error}")
             bug.__cause__ = error
             answers = [events.Fenced(bug)]

@@ -137,7 +137,7 @@ class Tracing(Observer):
     def _warn(self, why: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            logger.warning("tracing: the collector lacks spans (%s); the run goes on", why)
+            logger.warning("tracing: the collector lacks spans (%s); the run goes on", without_secrets(why))
 
     def _trace(self, entries: Iterator[Entry]) -> None:
         group: Any = None

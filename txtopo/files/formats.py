@@ -4,7 +4,7 @@ Coordinator state, journal, table and fork each carry the number of their format
 reads it. The number rises when an older txtopo would misread what a newer one writes, for example because it ignores a
 new field. Whatever has no number was written by 0.1.0 and has format 1.
 
-Of all but tables only the newest format is gone on with: no version before 0.2.0 was released.
+Only the newest format is gone on with: no version before 0.2.0 was released.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ class Format:
 FIRST = Format(1, "0.1.0")
 """The format of anything without a number."""
 
-COORDINATOR_STATE = Format(7, "0.2.0")
+COORDINATOR_STATE = Format(8, "0.2.0")
 """Since 5, the note of a keyed table names the files that it replaces, always. Since 6, an incarnation is named so.
-Since 7, metadata and what a spout's coordinator keeps are by spout."""
+Since 7, metadata and what a spout's coordinator keeps are by spout. Since 8, the plan to go back names the last
+transactions of states so."""
 
 JOURNAL = Format(5, "0.2.0")
 """Since 2, a header records which states were begun empty, and after which transaction. Since 3, a transaction may
 have no input, whatever its metadata says, and records when it was planned. Since 4, an incarnation is named so.
 Since 5, metadata and input are by spout."""
 
-TABLE = Format(2, "0.2.0")
-"""Since 2, a table that was renamed names the application id of its txids; others still have format 1."""
+TABLE = Format(3, "0.2.0")
+"""Since 2, a table that was renamed names the application id of its txids. Since 3, an incarnation is named so."""
 
-FORK = Format(2, "0.2.0")
-"""Since 2, an incarnation is named so."""
+FORK = Format(3, "0.2.0")
+"""Since 2, an incarnation is named so. Since 3, its plan names the last transactions of states so."""
 
 
 def refuse_newer(what: str, found: Format, known: Format) -> None:
@@ -58,5 +59,5 @@ def refuse_other(what: str, found: Format, known: Format) -> None:
         raise StopError(
             f"{what} was written by a version of txtopo before {known.needs}: it has format {found.number}, and this "
             f"version goes on with format {known.number} alone. Nothing was written. Begin in another folder, or go on "
-            "with the version that wrote it; 'txtopo state' shows its tables"
+            "with the version that wrote it"
         )

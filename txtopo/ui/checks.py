@@ -175,7 +175,7 @@ class _Printed:
             return
         self._last += line
         if len(self._last) > OUTPUT_BYTES_MAX // 2:  # whole lines, of which it is known where secrets begin
-            self._is_cut, self._last = True, self._last[-OUTPUT_BYTES_MAX // 2 :].partition(b"\n")[2]
+            self._is_cut, self._last = True, self._last[-OUTPUT_BYTES_MAX // 2 :].partition(b"\n")[2] or line
 
     @property
     def text(self) -> str:

@@ -48,7 +48,7 @@ from txtopo.api.values import StateKind
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, LostLead
 from txtopo.files.durable import make_folder
-from txtopo.files.formats import FIRST, TABLE, Format, refuse_newer
+from txtopo.files.formats import TABLE, Format, refuse_other
 
 _EPOCH = "epoch"
 
@@ -197,11 +197,11 @@ class Owner:
 
     @staticmethod
     def of(table: DeltaTable) -> Owner | None:
-        """Return the owner of ``table``, None if it is not txtopo's; StopError if a newer version has written it."""
+        """Return the owner of ``table``, None if it is not txtopo's; StopError if it has another format."""
         configuration = table.metadata().configuration
         if _FORMAT in configuration:
             found = Format(int(configuration[_FORMAT] or 0), configuration.get(_NEEDS) or "")
-            refuse_newer(f"the table at {table.table_uri}", found, TABLE)
+            refuse_other(f"the table at {table.table_uri}", found, TABLE)
         names = (_TOPOLOGY, _STATE, _INCARNATION, _KIND)
         if any(configuration.get(name) is None for name in names):
             return None
@@ -251,14 +251,13 @@ class Owner:
     @property
     def configuration(self) -> dict[str, str]:
         """The properties of this owner's table."""
-        found = TABLE if self.label else FIRST  # an older version would look for txids under the new names
         return {
             _TOPOLOGY: self.topology_id,
             _STATE: self.state,
             _INCARNATION: self.incarnation,
             _KIND: self.kind.value,
-            _FORMAT: str(found.number),
-            _NEEDS: found.needs,
+            _FORMAT: str(TABLE.number),
+            _NEEDS: TABLE.needs,
             **({_EXPIRES: self.expires} if self.expires else {}),
             **({_LABEL: self.label} if self.label else {}),
         }

@@ -33,12 +33,14 @@ from txtopo.spark.tasks.progress import ProgressListener
 from txtopo.spark.tasks.run_package import RunPackage, pack_up
 from txtopo.spark.tasks.user_lines import LineListener, LinesAddress, lines_sent, take_line
 from txtopo.spark.tasks.worker import same_partition, stage_function, task_factory_of
+from txtopo.text.secrecy import SecretFilter
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.user_code.output import USER_LOGGER
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.stage_run import Job, Report
 
 logger = logging.getLogger(__name__)
+logger.addFilter(SecretFilter())  # Spark's errors quote those of user code
 
 
 class SparkJobRunner(JobRunner):

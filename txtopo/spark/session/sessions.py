@@ -35,6 +35,7 @@ from txtopo.spark.session.properties_file import start_jvm
 from txtopo.spark.session.shipping import is_here, is_local
 from txtopo.spark.session.starting import StartOutput, why_it_did_not_start
 from txtopo.spark.session.versions import check_installed_spark, check_java, check_jvm_version, check_python
+from txtopo.text.secrecy import SecretFilter
 
 _SETTINGS: Mapping[str, str] = {
     "spark.scheduler.mode": "FAIR",
@@ -57,6 +58,7 @@ the CPU time of Spark's start, for code that is not needed later. Loops over dat
 _SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
 
 logger = logging.getLogger(__name__)
+logger.addFilter(SecretFilter())  # what a JVM prints at its start may quote settings
 
 
 @attrs.frozen

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator
 from py4j.protocol import Py4JJavaError
 
 from txtopo.spark.errors import line_that_matters
+from txtopo.text.secrecy import SecretFilter
 
 logger = logging.getLogger(__name__)
+logger.addFilter(SecretFilter())  # as of the session's
 
 _LINES_MAX = 400
 """The most lines of a start that are kept."""

@@ -360,7 +360,8 @@ class GroupCommitter:
                     with durable_step("table.maintain"):
                         state.maintain()
                 except FailedException as error:
-                    logger.warning("maintenance of a table failed; it will run again after a later group: %s", error)
+                    why = without_secrets(str(error))
+                    logger.warning("maintenance of a table failed; it will run again after a later group: %s", why)
 
     def _timed(self, step: str) -> _Timed:
         return _Timed(self._step_secs, step, self._now_secs)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from txtopo.errors import FailedException, StateFailure, StopError
 from txtopo.files.durable import wait_for_descriptor
+from txtopo.text.secrecy import without_secrets
 
 logger = logging.getLogger("txtopo")
 
@@ -60,7 +61,8 @@ def tries(
             raise StopError(
                 f"a table could not be {done} in {count} tries; {what_now}", txid=txid, cause=str(attempt.failure)
             ) from attempt.failure
-        logger.warning("a table can't be %s for transaction %d; trying again: %s", done, txid, attempt.failure)
+        why = without_secrets(str(attempt.failure))
+        logger.warning("a table can't be %s for transaction %d; trying again: %s", done, txid, why)
         sleep(pause_secs)
 
 
