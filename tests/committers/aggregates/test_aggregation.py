@@ -111,7 +111,8 @@ def is_exact(name: str, kind: str) -> bool:
 
 def order(value):
     """Where a value stands among others: NaN is the largest double."""
-    return (isinstance(value, float) and math.isnan(value), value)
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return (is_nan, math.nan if is_nan else value)  # one NaN, which a tuple finds equal to itself
 
 
 def middle_of(values: list) -> float | None:
@@ -125,7 +126,7 @@ def middle_of(values: list) -> float | None:
         if not value or not math.isfinite(value):
             return value
         place = steps[abs(value)]
-        return 0.0 if place < smallest else math.copysign(math.exp(place * step) * 0.99, value)
+        return 0.0 if place < smallest else math.copysign(math.exp(place * step + math.log(0.99)), value)
 
     middles = sorted((middle(float(value)) for value in values), key=order)
     return middles[(len(middles) - 1) // 2] if middles else None
