@@ -28,7 +28,8 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.errors import LostLead, TxtopoError
 from txtopo.failpoints import ProcessDeath, armed
 from txtopo.testing.checkers import Version
-from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
+from txtopo.testing.simulation.tables.state import SimulatedState
+from txtopo.testing.simulation.tables.table import SimulatedTable
 from txtopo.transactional.commit.groups import GroupCommitter
 from txtopo.transactional.commit.phases import GroupOutcome
 from txtopo.transactional.core.actions import AssignedAttempt, Commit
