@@ -129,7 +129,7 @@ def test_a_run_that_goes_on(tmp_path, command_line):
 
         def shows():
             known = read_snapshot(snapshots_in(folder_at(tmp_path / METADATA_DIR)), "t")
-            found = {} if known is None else {each.txid: each for each in known[1].transactions}
+            found = {} if known is None else {transaction.txid: transaction for transaction in known[1].transactions}
             return 3 in found and (found[2].component, found[3].status) == ("keep", Status.PROCESSED.value)
 
         assert wait_until(shows, DEADLINE_SECS)
