@@ -215,7 +215,7 @@ class ReduceCommitter(ReducingCommitter, TellsFolds, ChecksTables):
 
     def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
         """Return the fields that a stream lacks, unless a subclass reads others."""
-        used = [name for each in self._values.values() for name in each.inputs] if self._values else [self._value]
+        used = [name for value in self._values.values() for name in value.inputs] if self._values else [self._value]
         read = [*self._key, *used, *([self._diff] if self._diff else ())]
         return field_mistakes(read, inputs if self._is_plain else {})
 
@@ -470,13 +470,16 @@ class _Aggregates:
 
     def columns(self, tuples: Sequence[Sequence[Any]]) -> pa.Table:
         """Return the inputs of tuples as columns."""
-        fields = [self.aggregation.key, *(each.inputs for each in self.aggregation.aggregates.values())]
+        fields = [self.aggregation.key, *(aggregate.inputs for aggregate in self.aggregation.aggregates.values())]
         if self.aggregation.diff:
             fields.append(Fields(f"{self.aggregation.diff}: long"))
-        pairs = [pair for each in fields for pair in zip(each.names, each.types, strict=True)]
+        pairs = [pair for field in fields for pair in zip(field.names, field.types, strict=True)]
         types = {name: kind for name, kind in reversed(pairs) if kind is not None}
         counted = {
-            name for each in self.aggregation.aggregates.values() if isinstance(each, Count) for name in each.inputs
+            name
+            for aggregate in self.aggregation.aggregates.values()
+            if isinstance(aggregate, Count)
+            for name in aggregate.inputs
         }
         made = {}
         for name, values in zip(self.aggregation.inputs, zip(*tuples, strict=True), strict=True):

@@ -105,10 +105,10 @@ class StreamJoin(TakesBothStreams, ICommitter):
         self._clock = clock
         if (ttl is None) != (clock is None):
             raise ConfigError("a StreamJoin has either both ttl= and clock=, the id of an EventClock, or neither")
-        for each in (left, right) if ttl is not None else ():
-            if each.time is None:
+        for stream in (left, right) if ttl is not None else ():
+            if stream.time is None:
                 raise ConfigError(
-                    f"the rows of {each.source!r} are forgotten by their event time; write time='…' in its JoinStream"
+                    f"the rows of {stream.source!r} are forgotten by their event time; write time='…' in its JoinStream"
                 )
         self._keeps_met = self._is_left and ttl is not None
 
@@ -290,8 +290,8 @@ class StreamJoin(TakesBothStreams, ICommitter):
         last = met.group_by(keys, use_threads=False).aggregate([(UNTIL, "max")])
         columns = {**{name: last[name] for name in keys}, UNTIL: last[f"{UNTIL}_max"]}
         columns[MET] = pa.array(np.full(last.num_rows, self.attempt.txid))
-        nulls = {each.name: pa.nulls(last.num_rows, each.type) for each in schema}
-        met_rows = pa.table([columns.get(each.name, nulls[each.name]) for each in schema], schema)
+        nulls = {field.name: pa.nulls(last.num_rows, field.type) for field in schema}
+        met_rows = pa.table([columns.get(field.name, nulls[field.name]) for field in schema], schema)
         return pa.concat_tables([own.cast(schema), met_rows])
 
     def _emit_alone(self, rows: pa.Table, diff: int) -> None:
@@ -333,10 +333,10 @@ class StreamJoin(TakesBothStreams, ICommitter):
         state = self.__dict__
         if "_rows" in state:
             self._make_columns()
-            state = {**state, "_rows": [[rows_to_bytes(each) for each in rows] for rows in self._rows]}
+            state = {**state, "_rows": [[rows_to_bytes(row) for row in rows] for rows in self._rows]}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if "_rows" in state:
-            self._rows = [[rows_of_bytes(each) for each in rows] for rows in state["_rows"]]
+            self._rows = [[rows_of_bytes(row) for row in rows] for rows in state["_rows"]]

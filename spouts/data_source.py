@@ -159,7 +159,7 @@ class _StreamReader:
         """Return what a task emits of a range."""
         partitions = list(self.reader.partitions(start, end))
         if tasks > 1:  # Spark asks for no order of them, so each has its place by what it is
-            told = [_told(each) for each in partitions]
+            told = [_told(partition) for partition in partitions]
             if expected is not None and _digest(told) != expected:
                 raise InputError(
                     f"partitions({start}, {end}) of {type(self.reader).__name__} returns others in a task than in the "
@@ -319,7 +319,7 @@ class _DataSourceCoordinator(Coordinator):
         if self._is_checked:
             return
         others = [self._spout.reader() for _ in range(2)]
-        first, second = (each.digest(self._place, self._latest) for each in others)
+        first, second = (other.digest(self._place, self._latest) for other in others)
         if first == second != digest:
             raise InputError(
                 f"source {self._spout.source.name()!r} can't read again what is from {self._place} to {self._latest}: "
@@ -327,13 +327,13 @@ class _DataSourceCoordinator(Coordinator):
                 "after a crash have, gets something else. Let partitions() and readBetweenOffsets() return what the "
                 "offsets say, or put its rows into files or a topic first"
             )
-        for each in others:
-            _stop(each, self._spout.source.name())
+        for other in others:
+            _stop(other, self._spout.source.name())
         self._is_checked = True
 
     def cleanup_before(self, txid: int) -> None:
         """Tell the source up to where all is committed."""
-        committed = [each for each in self._ends if each < txid]
+        committed = [number for number in self._ends if number < txid]
         if not committed:
             return
         end = self._ends[max(committed)]
@@ -342,8 +342,8 @@ class _DataSourceCoordinator(Coordinator):
         except Exception:
             logger.warning("commit(%s) of source %r failed", end, self._spout.source.name(), exc_info=True)
             return  # what is committed here stays so; the source is told with the next transaction
-        for each in committed:
-            del self._ends[each]
+        for number in committed:
+            del self._ends[number]
 
     def close(self) -> None:
         """Stop the source."""
@@ -421,7 +421,7 @@ class _DataSourceEmitter(Emitter):
         try:
             return _as_spark(values, field)
         except Exception as error:  # Spark asserts much
-            first = next((each for each in values if each is not None), None)
+            first = next((value for value in values if value is not None), None)
             raise InputError(
                 f"source {self._name!r}, field {field.name!r} of {ddl_name(field.type)}, with values like {first!r}: "
                 f"{type(error).__name__}: {error}"

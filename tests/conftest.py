@@ -108,7 +108,7 @@ def _mark_but_few(variants: list[pytest.Item]) -> None:
     few = variants[0].get_closest_marker("few") if variants else None
     if few is not None:
         (count,) = few.args
-        chosen = {len(variants) * each // count for each in range(count)}
+        chosen = {len(variants) * number // count for number in range(count)}
         for at, item in enumerate(variants):
             if at not in chosen:
                 item.add_marker("slow")

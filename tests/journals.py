@@ -49,7 +49,7 @@ def long_journal(folder: Folder, transactions: int, a_group: int = 10) -> None:
 
 def txids_in(parts: list[JournalPart]) -> list[int]:
     """Return the transactions of all entries, in order."""
-    return [each.txid for part in parts for entry in part.entries for each in entry.transactions]
+    return [transaction.txid for part in parts for entry in part.entries for transaction in entry.transactions]
 
 
 def enter(writer: JournalWriter, *txids: int) -> None:

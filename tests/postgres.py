@@ -30,7 +30,7 @@ def binaries() -> Path | None:
     if found is not None:
         return Path(found).resolve().parent
     return max(
-        (each.parent for each in Path("/usr/lib/postgresql").glob("*/bin/initdb")),
+        (path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")),
         key=lambda each: int(each.parent.name),
         default=None,
     )

@@ -34,7 +34,7 @@ def rows() -> list[tuple[list[str], list[str]]]:
 def layers() -> list[set[str]]:
     """Return the rooms of each floor, from the top, as import-linter checks them."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (floors,) = (each["layers"] for each in contracts if each["name"] == "Imports point one way")
+    (floors,) = (contract["layers"] for contract in contracts if contract["name"] == "Imports point one way")
     return [{room.strip().replace(".", "/") for room in floor.split("|")} for floor in floors]
 
 

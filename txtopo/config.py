@@ -603,7 +603,7 @@ def _is_misspelt(name: str) -> bool:
         return False
     # Also as if its first part were left out, such as in max.spout.pending.
     candidates = (name, *(prefix + name for prefix in _RESERVED))
-    return any(difflib.get_close_matches(each, SETTINGS, n=1, cutoff=0.9) for each in candidates)
+    return any(difflib.get_close_matches(candidate, SETTINGS, n=1, cutoff=0.9) for candidate in candidates)
 
 
 def component_config(config: Config, of_component: Mapping[str, Any]) -> dict[str, Any]:

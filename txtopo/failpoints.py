@@ -97,11 +97,11 @@ def known_failpoints() -> list[str]:
 
 def _sources(folder: Traversable) -> Iterator[str]:
     """Yield what the modules below a folder consist of, which may be in an archive."""
-    for each in folder.iterdir():
-        if each.is_dir():
-            yield from _sources(each)
-        elif each.name.endswith(".py"):
-            yield each.read_text(encoding="utf-8")
+    for file in folder.iterdir():
+        if file.is_dir():
+            yield from _sources(file)
+        elif file.name.endswith(".py"):
+            yield file.read_text(encoding="utf-8")
 
 
 @attrs.define(eq=False)

@@ -62,8 +62,8 @@ class Aggregate(ABC):
 
         Options that are as by default are left out.
         """
-        fields = [each for each in attrs.fields(type(self)) if each.name not in self.may_change]
-        given = [(each, getattr(self, each.name)) for each in fields]
+        fields = [field for field in attrs.fields(type(self)) if field.name not in self.may_change]
+        given = [(field, getattr(self, field.name)) for field in fields]
         options = [f"{each.name}={own!r}" for each, own in given if isinstance(own, _SAID) and own != each.default]
         # The order and the condition may be among the operands, which do not say which of them they are.
         named = [f"{each.name}={own[0]}" for each, own in given if isinstance(own, Fields) and each.kw_only]

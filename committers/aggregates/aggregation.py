@@ -43,7 +43,10 @@ class Aggregation:
         for name, kind in zip(self.key.names, self.key.types, strict=True):
             if kind is not None and not is_key_type(kind):
                 raise no_equality(name, kind)
-        names = [*self.key, *(name + suffix for name, each in self.aggregates.items() for suffix in each.suffixes)]
+        names = [
+            *self.key,
+            *(name + suffix for name, aggregate in self.aggregates.items() for suffix in aggregate.suffixes),
+        ]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise FieldsError(f"column {twice!r} would be there twice in {', '.join(names)}; rename an aggregate")
@@ -59,33 +62,38 @@ class Aggregation:
     @property
     def is_typed(self) -> bool:
         """Whether all fields have types: only then rows have partials."""
-        counted = (each.inputs for each in self.aggregates.values() if isinstance(each, Count))
+        counted = (aggregate.inputs for aggregate in self.aggregates.values() if isinstance(aggregate, Count))
         return self.has_types and all(kind is not None for fields in counted for kind in fields.types)
 
     @property
     def has_types(self) -> bool:
         """Whether the fields have types on which those of partials depend: those that are only counted need none."""
-        every = (self.key, *(each.inputs for each in self.aggregates.values() if not isinstance(each, Count)))
+        every = (
+            self.key,
+            *(aggregate.inputs for aggregate in self.aggregates.values() if not isinstance(aggregate, Count)),
+        )
         return all(kind is not None for fields in every for kind in fields.types)
 
     def typed(self, schema: pa.Schema) -> Aggregation:
         """Return the aggregation with types of ``schema`` where it has none; FieldsError if one is missing or wrong."""
         if self.is_typed:
             return self
-        aggregates = {name: each.typed(schema) for name, each in self.aggregates.items()}
+        aggregates = {name: aggregate.typed(schema) for name, aggregate in self.aggregates.items()}
         return attrs.evolve(self, key=typed_fields(self.key, schema), aggregates=aggregates)
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """The names of the fields that it reads: those of the key, then those of the aggregates, each once."""
-        every = [*self.key, *(name for each in self.aggregates.values() for name in each.inputs)]
+        every = [*self.key, *(name for aggregate in self.aggregates.values() for name in aggregate.inputs)]
         return tuple(dict.fromkeys([*every, self.diff] if self.diff else every))
 
     @cached_property
     def partial_fields(self) -> pa.Schema:
         """The columns of partials: the key's, then those of each aggregate."""
         key = self.key.arrow_schema()
-        return pa.schema([*key, *(pa.field(*column) for each in self.aggregates for column in self._partials_of(each))])
+        return pa.schema(
+            [*key, *(pa.field(*column) for aggregate in self.aggregates for column in self._partials_of(aggregate))]
+        )
 
     @property
     def table_fields(self) -> tuple[Fields, Fields]:
@@ -96,7 +104,7 @@ class Aggregation:
     @cached_property
     def result_schema(self) -> pa.Schema:
         """The columns of results: the key's, then one for each aggregate."""
-        own = [pa.field(name, each.result_type) for name, each in self.aggregates.items()]
+        own = [pa.field(name, aggregate.result_type) for name, aggregate in self.aggregates.items()]
         return pa.schema([*self.key.arrow_schema(), *own])
 
     @cached_property
@@ -104,15 +112,19 @@ class Aggregation:
         """How each column of the partials is merged."""
         return {
             name + suffix: how
-            for name, each in self.aggregates.items()
-            for suffix, how in zip(each.suffixes, each.reductions(name), strict=True)
+            for name, aggregate in self.aggregates.items()
+            for suffix, how in zip(aggregate.suffixes, aggregate.reductions(name), strict=True)
         }
 
     @cached_property
     def told(self) -> Mapping[str, str]:
         """What each column of the partials is made of, in words."""
         by = f" by {self.diff}" if self.diff else ""
-        return {name + suffix: each.told + by for name, each in self.aggregates.items() for suffix in each.suffixes}
+        return {
+            name + suffix: aggregate.told + by
+            for name, aggregate in self.aggregates.items()
+            for suffix in aggregate.suffixes
+        }
 
     def partials(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return the partials of rows, one for each key.
@@ -129,7 +141,7 @@ class Aggregation:
             return self.typed(rows.schema).lifted(rows)
         types = {
             name: kind
-            for fields in (self.key, *(each.inputs for each in self.aggregates.values()))
+            for fields in (self.key, *(aggregate.inputs for aggregate in self.aggregates.values()))
             for name, kind in zip(fields.names, fields.types, strict=True)
         }
         columns = {name: _column(rows, name, kind) for name, kind in types.items()}
@@ -137,15 +149,15 @@ class Aggregation:
         diffs = _column(rows, self.diff, pa.int64()) if self.diff else None
         if diffs is not None and diffs.null_count:
             raise FieldsError(f"field {self.diff!r} is null: such a row neither comes nor is taken back; give 1 or -1")
-        for name, each in self.aggregates.items():
-            inputs = zip(each.operands.names, each.operands.types, strict=True)
+        for name, aggregate in self.aggregates.items():
+            inputs = zip(aggregate.operands.names, aggregate.operands.types, strict=True)
             given = [columns[field] if kind == types[field] else _column(rows, field, kind) for field, kind in inputs]
-            if each.where is not None:
-                given = _where(_column(rows, each.where[0], pa.bool_()), given)
+            if aggregate.where is not None:
+                given = _where(_column(rows, aggregate.where[0], pa.bool_()), given)
             try:
-                made += each.lifted(given, rows.num_rows) if diffs is None else each.weighted(given, diffs)
+                made += aggregate.lifted(given, rows.num_rows) if diffs is None else aggregate.weighted(given, diffs)
             except pa.ArrowInvalid as error:
-                raise _misfit(name, each, error) from error
+                raise _misfit(name, aggregate, error) from error
         return pa.Table.from_arrays(made, schema=schema)
 
     def merged(self, partials: pa.Table | pa.RecordBatch) -> pa.Table:
@@ -160,11 +172,11 @@ class Aggregation:
     def results(self, partials: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return the results of merged partials, row by row; raise FieldsError if a mean does not fit."""
         made = [_column(partials, field.name, field.type) for field in self.key.arrow_schema()]
-        for name, each in self.aggregates.items():
+        for name, aggregate in self.aggregates.items():
             try:
-                made.append(each.result([_column(partials, *column) for column in self._partials_of(name)]))
+                made.append(aggregate.result([_column(partials, *column) for column in self._partials_of(name)]))
             except pa.ArrowInvalid as error:
-                raise _misfit(name, each, error) from error
+                raise _misfit(name, aggregate, error) from error
         return pa.Table.from_arrays(made, schema=self.result_schema)
 
     def _partials_of(self, name: str) -> list[tuple[str, pa.DataType]]:
@@ -222,7 +234,7 @@ def _misfit(name: str, aggregate: Aggregate, error: Exception) -> FieldsError:
 
 def _where(condition: Any, columns: Sequence[Any]) -> list[Any]:
     """Return columns with nulls, which are skipped, where a condition is not true; if there are none, itself."""
-    return [pc.if_else(condition, each, pa.scalar(None, each.type)) for each in columns or [condition]]
+    return [pc.if_else(condition, column, pa.scalar(None, column.type)) for column in columns or [condition]]
 
 
 def _column(rows: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> Any:

@@ -92,7 +92,7 @@ class ApproxCountDistinct(OfField):
     def result(self, partials: Sequence[Any]) -> Any:
         """Return the sketches' estimates, 0 for none."""
         sketch = _datasketches().hll_sketch
-        estimates = (0 if each is None else sketch.deserialize(each).get_estimate() for each in partials[0].to_pylist())
+        estimates = (0 if row is None else sketch.deserialize(row).get_estimate() for row in partials[0].to_pylist())
         return pa.array(map(round, estimates), pa.int64())
 
     @property
@@ -290,7 +290,7 @@ class ApproxQuantile(OfField):
 
     def _values(self, slots: Any) -> Any:
         magnitudes, places = np.unique(np.abs(slots.astype(np.int64)), return_inverse=True)
-        steps = (int(each) - self._zero for each in magnitudes if each < _INFINITY)
+        steps = (int(magnitude) - self._zero for magnitude in magnitudes if magnitude < _INFINITY)
         middles = np.full(len(magnitudes), math.inf)
         made = [_end_and_middle(self.accuracy, step)[1] for step in steps]
         middles[: len(made)] = made  # magnitudes are in order

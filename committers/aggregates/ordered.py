@@ -174,7 +174,7 @@ class First(_OfOrder):
         is_there = pc.is_valid(time)
         for each in decisive[:-1]:
             is_there = pc.and_(is_there, pc.is_valid(each))
-        return [pc.if_else(is_there, each, pa.scalar(None, each.type)) for each in columns]
+        return [pc.if_else(is_there, column, pa.scalar(None, column.type)) for column in columns]
 
     def result(self, partials: Sequence[Any]) -> Any:
         """Return the value; of several fields a struct, null if no row has a time."""

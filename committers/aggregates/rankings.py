@@ -58,7 +58,7 @@ class _RowsInOrder(Aggregate):
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
         """Return a list of each row, null where it has no order."""
         (kind,) = self.partial_types
-        row = pa.StructArray.from_arrays([in_one_piece(each) for each in columns], fields=list(kind.value_type))
+        row = pa.StructArray.from_arrays([in_one_piece(column) for column in columns], fields=list(kind.value_type))
         order = in_one_piece(columns[self.operands.index(self.by[0])])
         mask = pc.is_null(order) if order.null_count else None
         return [pa.ListArray.from_arrays(np.arange(rows + 1, dtype=np.int32), row, kind, mask=mask)]

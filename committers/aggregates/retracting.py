@@ -36,8 +36,8 @@ _VALUES_MAX = 10_000
 
 def retracting(values: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
     """Return aggregates of changes, given those of rows; TopologyError if one can't retract, or none counts all."""
-    made = {name: _retracting(name, each) for name, each in values.items()}
-    if not any(_is_count(each) for each in made.values()):
+    made = {name: _retracting(name, value) for name, value in values.items()}
+    if not any(_is_count(aggregate) for aggregate in made.values()):
         raise TopologyError(
             "a ReduceCommitter of changes needs a Count() without a field: a key is removed with its last row; add "
             "one, such as 'rows': Count()"
@@ -47,15 +47,15 @@ def retracting(values: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
 
 def counted(values: Mapping[str, Aggregate]) -> str:
     """Return the name of the aggregate that counts all rows of changes."""
-    return next(name for name, each in values.items() if _is_count(each))
+    return next(name for name, value in values.items() if _is_count(value))
 
 
 def overdrawn(values: Mapping[str, Aggregate], rows: pa.Table) -> npt.NDArray[np.bool_]:
     """Return which rows of partials show that more was taken back than had come: some number is below 0."""
     found = np.zeros(rows.num_rows, dtype=bool)
-    for name, each in values.items():
-        first, last = (in_one_piece(rows[name + each.suffixes[at]]) for at in (0, -1))
-        if isinstance(each, _Counted):
+    for name, value in values.items():
+        first, last = (in_one_piece(rows[name + value.suffixes[at]]) for at in (0, -1))
+        if isinstance(value, _Counted):
             is_below = pc.less(first.flatten().field(_ROWS), 0)
             found[np.asarray(pc.list_parent_indices(first).filter(is_below))] = True
             continue
@@ -238,7 +238,7 @@ class _KeptRows(_Counted):
 
 def _lists(columns: Sequence[Any], known: Any, diffs: Any, kind: pa.DataType) -> Any:
     """Return a list of each row with its number, null where ``known`` is."""
-    values = [in_one_piece(each) for each in columns]
+    values = [in_one_piece(column) for column in columns]
     for at, each in enumerate(values):
         if pa.types.is_floating(each.type):  # all NaN are one, whatever their bits
             values[at] = pc.if_else(pc.is_nan(each), pa.scalar(float("nan"), each.type), each)

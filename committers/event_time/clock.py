@@ -221,7 +221,7 @@ class EventClock(BatchBolt, ICommitter, BoundsSkew):
         stored: Any = self._state.get(ALL)
         row: tuple[Any, ...] = (None,) * 4 if stored is None else stored.value
         *_, watermark, names = row
-        has_names = len(sources) > 1 or any(each.partition is not None for each in sources.values())
+        has_names = len(sources) > 1 or any(source.partition is not None for source in sources.values())
         known = self._known(self._state.multi_get, sources, row) if (names is not None) is has_names else {}
         moved = self._moved(sources, known, now)
         before = None if watermark is None else micros_at(watermark)
@@ -249,7 +249,7 @@ class EventClock(BatchBolt, ICommitter, BoundsSkew):
         found: dict[str, int] = {}
         for name, place in self._known(multi_get, sources, stored.value).items():
             if place.seen is not None:
-                component = next(each for each in sources if is_place_of(name, place_name(each, None, sources)))
+                component = next(source for source in sources if is_place_of(name, place_name(source, None, sources)))
                 found[component] = max(place.seen, found.get(component, place.seen))
         return found
 
@@ -275,7 +275,7 @@ class EventClock(BatchBolt, ICommitter, BoundsSkew):
         if len(sources) > 1:
             for source, own in sources.items():
                 name, places = place_name(source, None, sources), {*known, *moved}
-                if any(each != name and is_place_of(each, name) for each in places):
+                if any(place != name and is_place_of(place, name) for place in places):
                     known.pop(name, None)  # its partitions are known
                 elif name not in places:
                     moved[name] = Place(own, None, now)

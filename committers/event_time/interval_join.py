@@ -117,10 +117,10 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
         upper: dt.timedelta,
         how: Literal["inner", "left", "full"] = "inner",
     ) -> None:
-        for each in (left, right):
-            if each.time is None:
+        for stream in (left, right):
+            if stream.time is None:
                 raise ConfigError(
-                    f"an IntervalJoin joins by event time; write time='…' in the JoinStream of {each.source!r}"
+                    f"an IntervalJoin joins by event time; write time='…' in the JoinStream of {stream.source!r}"
                 )
         if upper < lower:
             raise ConfigError(f"upper of an IntervalJoin is {upper}, less than lower, which is {lower}")
@@ -164,7 +164,7 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
         """Start with no rows."""
         super().prepare(config, context, collector, attempt)
         self._tuples_of = [
-            WaitingTuples(each.inputs, context.this_component_id, each.time) for each in self._layout.sides
+            WaitingTuples(side.inputs, context.this_component_id, side.time) for side in self._layout.sides
         ]
 
     def _take(self, side: int, rows: pa.Table) -> None:

@@ -109,9 +109,9 @@ class Layout:
 
     def __attrs_post_init__(self) -> None:
         """Raise a FieldsError if the keys differ, or two fields of joined rows have the same name."""
-        kinds = [[each.schema.field(name).type for name in each.key] for each in self.sides]
+        kinds = [[side.schema.field(name).type for name in side.key] for side in self.sides]
         if kinds[LEFT] != kinds[RIGHT] or not kinds[LEFT]:
-            keys = (each.fields.subset(each.key) for each in self.sides)
+            keys = (side.fields.subset(side.key) for side in self.sides)
             raise FieldsError(
                 f"the keys of the two streams must have the same types, not {' and '.join(map(str, keys))}"
             )
@@ -126,7 +126,7 @@ class Layout:
     def told(self) -> str:
         """What kept rows are of, in words: how they are joined, and by which fields."""
         how = ("an inner", "a left", "a full")[len(self.outer)]
-        return f"rows of {how} join by {' and '.join(', '.join(each.key) for each in self.sides)}"
+        return f"rows of {how} join by {' and '.join(', '.join(side.key) for side in self.sides)}"
 
     def sides_of(self, component: str, stream: str) -> list[int]:
         """Return the side that a stream is; both, if it is joined with itself."""
@@ -134,14 +134,14 @@ class Layout:
 
     def stream_mistakes(self, inputs: Inputs) -> Iterator[str]:
         """Return the streams that a join lacks or does not know, and the fields that its streams lack."""
-        for each in self.sides:
-            source = each.source, each.stream
+        for side in self.sides:
+            source = side.source, side.stream
             if source in inputs:
-                yield from field_mistakes(each.inputs, {source: inputs[source]})
+                yield from field_mistakes(side.inputs, {source: inputs[source]})
             else:
-                grouping = f".fields_grouping({each.source!r}, Fields({', '.join(map(repr, each.key))}))"
+                grouping = f".fields_grouping({side.source!r}, Fields({', '.join(map(repr, side.key))}))"
                 yield f"joins {stream_name(*source)}, but does not subscribe to it; add {grouping}"
-        for source in inputs.keys() - {(each.source, each.stream) for each in self.sides}:
+        for source in inputs.keys() - {(side.source, side.stream) for side in self.sides}:
             yield f"subscribes to {stream_name(*source)}, which is neither its left stream nor its right one"
 
     @property
@@ -186,7 +186,7 @@ class Layout:
     def filled(self, columns: Mapping[str, pa.ChunkedArray | pa.Array], count: int) -> pa.Table:
         """Return columns of the state with those that are missing, which are null."""
         schema = self.schema
-        return pa.table([columns.get(each.name, pa.nulls(count, each.type)) for each in schema], schema)
+        return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in schema], schema)
 
     def whole(self, side: int, rows: pa.Table, time: str = AT) -> pa.Table:
         """Return rows of a side with the fields of their stream; ``time`` is the column with the event time."""
@@ -266,7 +266,7 @@ class TakesBothStreams(BatchBolt, TellsFolds):
     def grouped_by(self) -> Mapping[tuple[str, str], Sequence[Fields]]:
         """The fields of the key, by stream: one task must have all rows of a key, of both streams."""
         sides = self._layout.sides
-        streams = [(each.source, each.stream) for each in sides]
+        streams = [(side.source, side.stream) for side in sides]
         return {
             stream: [sides[side].fields.subset(sides[side].key) for side in self._layout.sides_of(*stream)]
             for stream in streams

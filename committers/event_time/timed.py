@@ -129,7 +129,7 @@ class ClockedCommitter(ReducingCommitter):
         refused: list[npt.NDArray[np.bool_]] = []
         # With less lateness before the last restart, more was taken than follows from the watermark.
         untils = [self.taken_until(), None if watermark.before is None else lowered(watermark.before, self._lateness)]
-        until = max((each for each in untils if each is not None), default=None)
+        until = max((number for number in untils if number is not None), default=None)
         if until is not None:
             refused.append(are_over(rows, EXPIRES, until).to_numpy())
         if rows[AHEAD].null_count < rows.num_rows:

@@ -71,7 +71,12 @@ class WindowedCommitter(TimedCommitter, TellsFolds):
         taken = [name for name in (*self._key, *aggregates, *whole) if name in {START, END, EXPIRES}]
         if taken:
             raise FieldsError(f"a {type(self).__name__} has a column {taken[0]!r} of its own; give yours another name")
-        every = (self._key, Fields(f"{time}: timestamp"), *(each.inputs for each in aggregates.values()), whole)
+        every = (
+            self._key,
+            Fields(f"{time}: timestamp"),
+            *(aggregate.inputs for aggregate in aggregates.values()),
+            whole,
+        )
         types = {
             name: kind
             for fields in every
@@ -88,7 +93,9 @@ class WindowedCommitter(TimedCommitter, TellsFolds):
             self._check_sessions()
         self._aggregation = Aggregation(self._key + own, aggregates).typed(pa.schema(types))
         self._window = window
-        names = dict.fromkeys([*self._key, *(name for each in aggregates.values() for name in each.inputs), *whole])
+        names = dict.fromkeys(
+            [*self._key, *(name for aggregate in aggregates.values() for name in aggregate.inputs), *whole]
+        )
         inputs = fields_of(pa.schema({name: types[name] for name in names}))
         kept_open = micros_of(lateness, f"lateness of a {type(self).__name__}", may_be_zero=True)
         # A row at the watermark is in time, and at the very end of a session belongs to it: so the watermark must be
@@ -308,7 +315,7 @@ class WindowCommitter(WindowedCommitter):
         kept = {name: said[name] for name in (*self.keys, END)} | {EXPIRES: said[END]}
         columns = [*self._aggregation.partial_fields, pa.field(EXPIRES, TIMESTAMP)]
         rows = pa.table(
-            [kept.get(each.name, pa.nulls(said.num_rows, each.type)) for each in columns], pa.schema(columns)
+            [kept.get(column.name, pa.nulls(said.num_rows, column.type)) for column in columns], pa.schema(columns)
         )
         self._state.append(not_over(rows, EXPIRES, until))
 
@@ -316,7 +323,7 @@ class WindowCommitter(WindowedCommitter):
         """Return the parts of sessions that are over, as rows of whole sessions; put back what the others have."""
         going_on = self._state.rows_of(rows.select(self.keys))
         going_on = going_on.filter(pc.is_valid(going_on[START]))
-        starts, ends = (each[: rows.num_rows] for each in sessions(pa.concat_tables([rows, going_on]), self.keys))
+        starts, ends = (session[: rows.num_rows] for session in sessions(pa.concat_tables([rows, going_on]), self.keys))
         rows, is_over = with_windows(rows, starts, ends), ends - self._window.gap <= until
         if not is_over.all():
             # One row for each session, or one that never ends would be taken and put back with all its rows.

@@ -161,8 +161,8 @@ class Events:
         """Return the names and the URLs of all channels; 1 of 10 that are not hot has no id in its URL."""
         rng = np.random.default_rng((self.seed, 4))
         others = range(_OTHER_CHANNELS)
-        names = [*_HOT_CHANNELS, *(f"channel-{each}" for each in others)]
-        ids = ["" if rng.integers(0, 10) == 0 else f"&channel_id={each * 48_271 % 2**31}" for each in others]
+        names = [*_HOT_CHANNELS, *(f"channel-{other}" for other in others)]
+        ids = ["" if rng.integers(0, 10) == 0 else f"&channel_id={other * 48_271 % 2**31}" for other in others]
         folders = [part for _ in range(3) for part in ("/", _words(rng, len(names), 5))]
         queries = pa.array([""] * len(_HOT_CHANNELS) + ids)
         return pa.array(names), _joined("https://www.nexmark.com", *folders, "/item.htm?query=1", queries)

@@ -17,7 +17,7 @@ def topology(events: str = EVENTS, output: str = f"{EVENTS}-q8") -> Transactiona
     flow = Flow("nexmark-q8", output, parallelism=2)
     people = flow.source("people", spout(events, "person", "id", "name", "dateTime")).with_columns(starttime=START)
     sellers = flow.source("auctions", spout(events, "auction", "seller", "dateTime")).with_columns(starttime=START)
-    joined, opened = (each.event_time("dateTime", delay=DELAY, close_at_end=True) for each in (people, sellers))
+    joined, opened = (stream.event_time("dateTime", delay=DELAY, close_at_end=True) for stream in (people, sellers))
     once = opened.distinct(["seller", "starttime"], within="10s").rename({"seller": "id", "dateTime": "opened"})
     both = joined.join(once, ["id", "starttime"], lower="-10s", upper="10s")
     both.select("id", "name", "starttime").append("answer")

@@ -115,7 +115,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
             schema = pa.schema(InputTable(location, pa.schema([]), changes).newest().schema())
             if changes == "emit":
                 schema = pa.schema([*schema, *map(pa.field, FEED, FEED.values())])
-            fields = Fields(*(f"{each.name}: {ddl_name(each.type)}" for each in schema))
+            fields = Fields(*(f"{field.name}: {ddl_name(field.type)}" for field in schema))
         self.values = fields.with_attempt().without_attempt()
         """The fields after the attempt."""
         untyped = [name for name, kind in zip(self.values.names, self.values.types, strict=True) if kind is None]
@@ -366,7 +366,7 @@ class _DeltaCoordinator(Coordinator):
     def _later(self, keyed: KeyedVersions) -> KeyedVersions:
         """Return the first version that is left after one, if all that it replaces is still there."""
         location = self._table.location
-        later = next((each for each in KeptLog.of(location.folder).versions() if each > keyed.version), None)
+        later = next((version for version in KeptLog.of(location.folder).versions() if version > keyed.version), None)
         if later is None or self._table.missing([InputFile(file) for file in keyed.files.values()]) is not None:
             raise self._table.gone(keyed.version + 1)
         self._table.past_turns(location.handle(later), keyed.version + 1)

@@ -88,7 +88,7 @@ class Bucket:
         for path in found:
             check_suffix(path)
         suffixes = frozenset(map(suffix_of, [file.path for file in files if file.size] or found))
-        return Listing(root, tuple(sorted((each for each in files if each.size), key=lambda each: each.name)), suffixes)
+        return Listing(root, tuple(sorted((file for file in files if file.size), key=lambda each: each.name)), suffixes)
 
     def scan(self, paths: Sequence[str], root: str) -> Scan:
         """List the objects of paths, each with its version: no object is asked for by itself."""

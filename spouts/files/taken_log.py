@@ -264,7 +264,7 @@ class FileLog:
     def _write(self, generation: int, operations: Sequence[Sequence[Any]], after: Sequence[Change]) -> None:
         records = list(_records(operations))
         if self._place is not None:
-            paths = (self._place.record(generation, self._next_index + each) for each in range(len(records)))
+            paths = (self._place.record(generation, self._next_index + number) for number in range(len(records)))
             self._place.lead.write([*itertools.starmap(Put, zip(paths, records, strict=True)), *after])
         self._next_index += len(records)
         self._records += len(records)

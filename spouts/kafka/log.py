@@ -101,7 +101,7 @@ class Message(Protocol):
 
 def all_of(found: Mapping[TopicPartition, int], wanted: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
     """Return an answer if it has all wanted partitions; raise SourceFailure if it lacks one, which has no leader."""
-    missing = next((each for each in wanted if each not in found), None)
+    missing = next((partition for partition in wanted if partition not in found), None)
     if missing is not None:
         raise SourceFailure(f"{missing} has no leader now")
     return found

@@ -88,7 +88,7 @@ class FirstPoll:
                 found = log.at(partitions, self.timestamp_ms)
             case "group":
                 found = dict(log.starts(partitions))
-                found.update({each: at.offset for each, at in log.stored(partitions, self.group).items()})
+                found.update({partition: at.offset for partition, at in log.stored(partitions, self.group).items()})
             case _:
                 found = log.starts(partitions)
         return all_of(found, partitions)
@@ -172,9 +172,9 @@ class Planner:
             return
         first = self._log.starts(sorted(begins))
         gone = [
-            f"{each}: offsets {at} to {first[each] - 1}"
-            for each, at in sorted(begins.items())
-            if first.get(each, at) > at
+            f"{partition}: offsets {at} to {first[partition] - 1}"
+            for partition, at in sorted(begins.items())
+            if first.get(partition, at) > at
         ]
         if gone:
             raise InputError(
@@ -240,14 +240,16 @@ class Planner:
         """Return how many transactions are left from given offsets on; None if the spout does not end."""
         if self._last is None:
             return None
-        left = (end - positions.get(each, self.positions.get(each, 0)) for each, end in self._last.items())
+        left = (
+            end - positions.get(partition, self.positions.get(partition, 0)) for partition, end in self._last.items()
+        )
         return max(0, -(-max(left, default=0) // self._options.records_max))
 
     def lag(self) -> int | None:
         """Return how many offsets were not planned at the last look at the logs' ends; None before the first."""
         if not self._ends:
             return None
-        return sum(max(0, end - self.positions.get(each, 0)) for each, end in self._ends.items())
+        return sum(max(0, end - self.positions.get(partition, 0)) for partition, end in self._ends.items())
 
     def _spans(self) -> dict[TopicPartition, Span]:
         spans = {}
@@ -387,7 +389,9 @@ class Publisher:
             return
         self._publish_at_secs = self._now_secs() + PUBLISH_SECS
         try:
-            self._log.store({each: at for each, at in due.items() if self._committed.get(each) != at}, self._group)
+            self._log.store(
+                {partition: at for partition, at in due.items() if self._committed.get(partition) != at}, self._group
+            )
             self._committed = due
         except (FailedException, InputError) as error:
             self._due = due

@@ -81,7 +81,7 @@ class KafkaInput(WithBadRecords):
         until_end: bool = False,
     ) -> None:
         check_positive("batch_records_max", batch_records_max)
-        if on_lost not in {each.value for each in OnLostRecords}:
+        if on_lost not in {records.value for records in OnLostRecords}:
             raise ConfigError(f"on_lost is {on_lost!r}; give 'fail' or 'skip'")
         self.servers = kafka_servers(servers)
         self.values = (fields or RECORD_FIELDS).with_attempt().without_attempt()
@@ -387,8 +387,10 @@ def _all_lost(log: KafkaLog, metadata: Metadata, found: Lost) -> str:
         kept = log.starts(sorted(begins))
     except SourceFailure:  # the run stops anyway, with what this task has found
         kept = {found.span.partition: found.first_kept}
-    gone = [(each, begins[each], first) for each, first in sorted(kept.items()) if first > begins[each]]
-    ranges = "; ".join(f"{each}: offsets {start} to {first - 1}" for each, start, first in gone)
+    gone = [
+        (partition, begins[partition], first) for partition, first in sorted(kept.items()) if first > begins[partition]
+    ]
+    ranges = "; ".join(f"{partition}: offsets {start} to {first - 1}" for partition, start, first in gone)
     return f"records were not read yet and are gone (retention, or somebody deleted them): {ranges}"
 
 

@@ -51,8 +51,8 @@ class NamedTopicFilter(TopicFilter):
 
     def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions of these topics, sorted."""
-        found = sorted(each for each in partitions if each.topic in self._names)
-        missing = self._names.difference(each.topic for each in found)
+        found = sorted(partition for partition in partitions if partition.topic in self._names)
+        missing = self._names.difference(partition.topic for partition in found)
         if missing - self._missing:
             _log.warning(
                 "there is no topic %s any more; it is read as soon as there is", ", ".join(map(repr, sorted(missing)))
@@ -97,7 +97,7 @@ class PatternTopicFilter(TopicFilter):
 
     def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions of the topics that match, sorted."""
-        return sorted(each for each in partitions if self.takes(each.topic))
+        return sorted(partition for partition in partitions if self.takes(partition.topic))
 
     def __repr__(self) -> str:
         return f"PatternTopicFilter({self._pattern.pattern!r})"
@@ -139,7 +139,7 @@ def check_topics(topics: TopicFilter, found: Sequence[Topic], log: KafkaLog) -> 
             f"--create or txtopo kafka dev --topic {missing}; or give a pattern ('^{re.escape(missing)}'), which waits "
             "for topics to come"
         )
-    if topics.names is not None or topics.chosen(each for topic in found for each in topic.all_partitions()):
+    if topics.names is not None or topics.chosen(partition for topic in found for partition in topic.all_partitions()):
         return None
     known = _all_names(log)
     listed = ", ".join(map(repr, known[:_NAMED_MAX])) + (", …" if len(known) > _NAMED_MAX else "")

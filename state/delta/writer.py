@@ -367,7 +367,7 @@ class TableWriter:
         return is_put
 
     def _entry(self, change: Change, txid: int | None, restored: int | None, turn: int | None, time_ms: int) -> bytes:
-        rolled_back_at, turned_at = (None if each is None else self.version + 1 for each in (restored, turn))
+        rolled_back_at, turned_at = (None if number is None else self.version + 1 for number in (restored, turn))
         applications = self.fence.applications(txid, rolled_back_at, change.taken, turned_at, change.ttl)
         return entry_of(change, self.fence.commit_info(txid, restored, turn), applications, time_ms)
 

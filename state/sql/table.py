@@ -179,7 +179,7 @@ class SqlTable(MarkedTable, CanBeRenamed):
             primary = inspector.get_pk_constraint(self.name, self.schema).get("constrained_columns", [])
         except sa.exc.NoSuchTableError:
             return "SQLite takes it for one that is there, whose name differs in capital letters only"
-        found = {str(each["name"]): str(each["type"].compile(dialect)).upper() for each in columns}
+        found = {str(column["name"]): str(column["type"].compile(dialect)).upper() for column in columns}
         declared = {name: rows.type_of(kind) for name, kind in self.columns.types.items()}
         wrong = [
             f"{name} {found.get(name, 'is missing')}, not {kind}"

@@ -141,12 +141,16 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
             return select.select(readers, writers, [], timeout)
         # Second, for it takes no more of them than the process may open: a limit of 1 would break the connection.
         polled = select.poll()
-        for each in readers:
-            polled.register(each, select.POLLIN)
-        for each in writers:
-            polled.register(each, select.POLLOUT)
+        for reader in readers:
+            polled.register(reader, select.POLLIN)
+        for writer in writers:
+            polled.register(writer, select.POLLOUT)
         ready = {number for number, _ in polled.poll(None if timeout is None else math.ceil(timeout * 1000))}
-        return [each for each in readers if each.fileno() in ready], [w for w in writers if w.fileno() in ready], []
+        return (
+            [reader for reader in readers if reader.fileno() in ready],
+            [w for w in writers if w.fileno() in ready],
+            [],
+        )
 
 
 class ZooKeeperSession:

@@ -152,7 +152,7 @@ def check(kinds: tuple[str, str], root: Path) -> None:
     }
     expected = Counter((name, word) for name, own in words.items() for word in own)
     assert Counter((row["source"], row["word"]) for row in rows) == expected
-    seen = {each.txid: each.planned.references[0].version for each in transactions(root / "out")}
+    seen = {transaction.txid: transaction.planned.references[0].version for transaction in transactions(root / "out")}
     contents: dict[int, int] = {}
     for row in rows:
         version = row["version"]

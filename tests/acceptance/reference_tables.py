@@ -101,7 +101,9 @@ def topology(
 def transactions(root: Path) -> list[JournalTransaction]:
     """Return what the journal has of the committed transactions."""
     parts = read_journal(opened_journal(root / "out"))
-    found = {each.txid: each for part in parts for entry in part.entries for each in entry.transactions}
+    found = {
+        transaction.txid: transaction for part in parts for entry in part.entries for transaction in entry.transactions
+    }
     return [found[txid] for txid in sorted(found)]
 
 
@@ -109,7 +111,7 @@ def versions_seen(root: Path, *, are_kept: bool = True) -> list[int]:
     """Check that each order is there once and has seen the version that the journal has; return these versions."""
     rows = sorted(read_table(root / "out" / "out").to_pylist(), key=lambda row: row["txid"])
     assert [row["order"] for row in rows] == list(range(1, ORDERS + 1))
-    planned = {each.txid: each.planned.references[0].version for each in transactions(root)}
+    planned = {transaction.txid: transaction.planned.references[0].version for transaction in transactions(root)}
     for row in rows:
         assert row["version"] == planned[row["txid"]]
         assert row["processing"] == row["commit"]

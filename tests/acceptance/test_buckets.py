@@ -95,7 +95,7 @@ def test_more_are_pending_in_a_bucket(bucket_server: Server, tmp_path: Path) -> 
     environment = attrs.evolve(inline_environment(), make_coordinator=make_coordinator)
     for output, config in ((tmp_path, Config()), (OUTPUT, Config()), (f"{OUTPUT}2", Config(max_spout_pending=8))):
         run_with(words_topology(output, DATA), config, environment)
-    assert [each.pending_max for each in limits] == [768, 1536, 8]
+    assert [limit.pending_max for limit in limits] == [768, 1536, 8]
 
 
 STAGED = """

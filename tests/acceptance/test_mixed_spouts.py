@@ -90,7 +90,7 @@ def test_what_is_rolled_back_keeps_what_was_planned(tmp_path: Path) -> None:
     made = topology(tmp_path, committer=Failing(), orders=rows("a b c a"), clicks=fickle())
     assert run_inline(made).replays
     assert counts(tmp_path) == TAKEN
-    taken = [each.ranges["orders"] for each in transactions(tmp_path)]
+    taken = [transaction.ranges["orders"] for transaction in transactions(tmp_path)]
     assert taken[:4] == [{"0": (at, at + 1)} for at in range(4)]
 
 
@@ -128,7 +128,7 @@ def test_the_end_comes_once_and_last(tmp_path: Path) -> None:
     made = topology(tmp_path, committer=AtEnd(), orders=rows("a b"), clicks=opaque_rows("x y z"))
     assert not run_schedules(make_subject(made), range(12)).failures
     run_inline(made)
-    *others, last = [each.planned.turn for each in transactions(tmp_path)]
+    *others, last = [transaction.planned.turn for transaction in transactions(tmp_path)]
     assert (set(others), last) == ({Turn.INPUT}, Turn.END)
 
 
@@ -138,7 +138,7 @@ def test_what_fails_is_skipped_with_its_orders_and_clicks(tmp_path: Path) -> Non
     spouts = {"orders": rows("a poison c"), "clicks": opaque_rows("x y z")}
     run_inline(topology(tmp_path, committer=Failing(), **spouts), config)
     assert counts(tmp_path) == {"orders a": 1, "orders c": 1, "clicks x": 1, "clicks z": 1}
-    assert [each.ranges for each in transactions(tmp_path) if each.is_dead_letter] == [
+    assert [transaction.ranges for transaction in transactions(tmp_path) if transaction.is_dead_letter] == [
         {"orders": {"0": (1, 2)}, "clicks": {"0": (1, 2)}}
     ]
 
@@ -175,7 +175,7 @@ def test_what_fails_is_skipped_on_spark(tmp_path: Path, spark: Any, mode: str) -
     broken = Broken([["a"], ["b"], ["poison"], ["d"]], WORDS, 1)
     run(topology(tmp_path, committer=Failing(), orders=broken, clicks=opaque_rows("w x y z")), config)
     assert counts(tmp_path) == {"orders a": 1, "orders d": 1, "clicks w": 1, "clicks z": 1}
-    assert [each.ranges for each in transactions(tmp_path) if each.is_dead_letter] == [
+    assert [transaction.ranges for transaction in transactions(tmp_path) if transaction.is_dead_letter] == [
         {"orders": {"0": (at, at + 1)}, "clicks": {"0": (at, at + 1)}} for at in (1, 2)
     ]
 
@@ -216,8 +216,8 @@ def test_a_fork_begins_with_what_was_planned(command_line: Any, txid: int) -> No
     plan, config = moved(load_target("job", {}).topology.plan, Config(group_transactions_max=1), folder_at("side"))
     run_inline(TransactionalTopology(plan), config)
     assert counts(Path("side")) == counts(Path("out"))
-    orders = [each.ranges["orders"] for each in transactions(Path("out"))]
-    assert [each.ranges["orders"] for each in transactions(Path("side"))] == orders[txid:]
+    orders = [transaction.ranges["orders"] for transaction in transactions(Path("out"))]
+    assert [transaction.ranges["orders"] for transaction in transactions(Path("side"))] == orders[txid:]
 
 
 @pytest.mark.slow

@@ -117,7 +117,7 @@ def test_killed_with_a_broker(tmp_path: Path, kafka: KafkaBroker, kinds: tuple[s
     for name in WORDS:
         kafka.create_topic(prefix + name, 2)
         for partition in (0, 1):
-            kafka.produce(prefix + name, [each.value for each in log.records(name, partition)], partition)
+            kafka.produce(prefix + name, [record.value for record in log.records(name, partition)], partition)
     given = (*kinds, root, f"{kafka.servers} {prefix}", "micro-batch")
     killed = ran("-m", MODULE, *given, failpoints="group.decide.after=kill:2")
     assert killed.returncode == -signal.SIGKILL, killed.stderr

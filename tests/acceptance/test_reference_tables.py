@@ -52,7 +52,7 @@ def test_the_pages_api_names_the_version(tmp_path: Path) -> None:
     run_inline(topology(str(tmp_path)), Config(max_spout_pending=3))
     with contextlib.closing(FolderBackend(folder_at(tmp_path / "out"))) as backend:
         journals = [backend.transaction("seen", txid).journal for txid in range(1, ORDERS + 1)]
-    seen = [each.references["customers"] for each in journals if each is not None]
+    seen = [journal.references["customers"] for journal in journals if journal is not None]
     assert [each.version for each in seen] == versions_seen(tmp_path)
     assert {each.table for each in seen} == {str(DeltaTable(str(tmp_path / "customers")).metadata().id)}
 
@@ -180,7 +180,7 @@ def test_after_a_rewind_transactions_see_what_their_numbers_saw(tmp_path: Path, 
     for _ in range(6):
         write_version(tmp_path / "customers")
         run_inline(topology(str(tmp_path), changes=False), until=len(transactions(tmp_path)) + 1)
-    then = [each.planned.references for each in transactions(tmp_path)]
+    then = [transaction.planned.references for transaction in transactions(tmp_path)]
     command_line.told("rewind", MODULE, "3", "--yes", "--set", f"root={tmp_path}", "--set", "changes=false")
     for until in (5, 6, None):
         write_version(tmp_path / "customers")
@@ -240,4 +240,4 @@ def test_a_reference_that_is_new_in_the_code(tmp_path: Path) -> None:
     made.plan.references["others"] = former
     run_inline(made, until=3)
     last = transactions(tmp_path)[-1]
-    assert [each.name for each in last.planned.references] == ["customers", "others"]
+    assert [reference.name for reference in last.planned.references] == ["customers", "others"]

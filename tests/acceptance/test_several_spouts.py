@@ -75,7 +75,7 @@ def counts(output: Path) -> dict[str, int]:
 def transactions(output: Path) -> list[JournalTransaction]:
     """Return what the journal has of the transactions."""
     parts = read_journal(opened_journal(output))
-    return [each for part in parts for entry in part.entries for each in entry.transactions]
+    return [transaction for part in parts for entry in part.entries for transaction in entry.transactions]
 
 
 def test_a_transaction_takes_what_each_has(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_transaction_takes_what_each_has(tmp_path: Path) -> None:
     report = run_inline(topology(tmp_path, orders=rows("a b c a"), payments=rows("a b")))
     assert counts(tmp_path) == {"orders a": 2, "orders b": 1, "orders c": 1, "payments a": 1, "payments b": 1}
     assert report.committed_txid == 4
-    taken = [(each.ranges, each.planned.without) for each in transactions(tmp_path)]
+    taken = [(transaction.ranges, transaction.planned.without) for transaction in transactions(tmp_path)]
     assert taken == [
         ({"orders": {"0": (0, 1)}, "payments": {"0": (0, 1)}}, ()),
         ({"orders": {"0": (1, 2)}, "payments": {"0": (1, 2)}}, ()),
@@ -155,7 +155,10 @@ def test_a_spout_that_is_added_begins_at_the_next_transaction(tmp_path: Path) ->
     assert counts(tmp_path) == {
         "orders a": 1, "orders b": 1, "orders c": 1, "payments x": 1, "payments y": 1,
     }  # fmt: skip
-    assert [set(each.ranges) for each in transactions(tmp_path)][1:3] == [{"orders"}, {"orders", "payments"}]
+    assert [set(transaction.ranges) for transaction in transactions(tmp_path)][1:3] == [
+        {"orders"},
+        {"orders", "payments"},
+    ]
 
 
 def test_a_spout_that_is_left_out_is_refused(tmp_path: Path) -> None:

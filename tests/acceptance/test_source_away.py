@@ -135,6 +135,6 @@ def test_a_broker_that_is_stopped(kafka: KafkaBroker, tmp_path: Path, is_opaque:
     found = counts(tmp_path / "out")
     assert {key for key in found if key.startswith("topic")} == {f"topic k{n}" for n in range(last)}
     assert set(found.values()) == {1}
-    planned = [each.planned for each in transactions(tmp_path / "out")]
+    planned = [transaction.planned for transaction in transactions(tmp_path / "out")]
     assert any(each.without == ("topic",) for each in planned), "the topic was not waited for"
     assert any(each.ahead == ("ticks",) for each in planned), "the ticks waited while the topic had input"

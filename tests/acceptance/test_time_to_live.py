@@ -104,7 +104,7 @@ def live(root: Path) -> list[tuple[str, int, dt.datetime | None]]:
 def padded(transactions: Sequence[Sequence[Row]]) -> list[list[Row]]:
     """Return transactions of equally many rows: a spout takes one of each partition."""
     width = max(map(len, transactions))
-    return [[*each, *[(None, "pad", 1)] * (width - len(each))] for each in transactions]
+    return [[*transaction, *[(None, "pad", 1)] * (width - len(transaction))] for transaction in transactions]
 
 
 rows = st.tuples(

@@ -32,7 +32,7 @@ DECIMALS = [Decimal(10**19), Decimal(-(10**19)), Decimal("1E-18")]
     [
         (DECIMALS, operator.add, Decimal("1E-18")),
         (DECIMALS, added, Decimal("1E-18")),
-        ([(each, 1) for each in DECIMALS], added, (Decimal("1E-18"), 3)),
+        ([(decimal, 1) for decimal in DECIMALS], added, (Decimal("1E-18"), 3)),
         ([1, None, 2], operator.add, 3),
         ([1, None, 2], added, 3),
         ([1, None, 2], max, 2),

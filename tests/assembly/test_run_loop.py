@@ -49,7 +49,7 @@ class Stuck(InlineJobRunner):
             on_progress()
             self.stand_still(len(job.attempts))
             raise JobFailure("cancelled")
-        is_first = all(each.attempt.attempt == 1 for each in job.attempts)
+        is_first = all(attempt.attempt.attempt == 1 for attempt in job.attempts)
         assert is_first or self.is_cancelled.is_set()
         reports = super().run(job, on_progress, on_answer)
         self.processed += len(job.attempts)

@@ -74,7 +74,7 @@ def test_the_part_of_a_state(tmp_path, state, known, components, new, scratch):
     assert all(own.states[name] is whole.states[name] for name in new)
     assert {own.states[name].address for name in scratch} == {str(tmp_path / "scratch" / name) for name in scratch}
     assert [edge.index for edge in own.edges] == list(range(len(own.edges)))
-    assert all(own.by_id[each].phase is Phase.COMMIT for each in part.components if each != "rows")
+    assert all(own.by_id[component].phase is Phase.COMMIT for component in part.components if component != "rows")
 
 
 def test_what_can_not_be_written_beside_the_topology_is_refused(tmp_path):

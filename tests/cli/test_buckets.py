@@ -198,7 +198,7 @@ def test_the_last_entries_of_a_killed_run(bucket_server: Server, command_line: C
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     metadata_dir = folder_at(f"{OUTPUT}/_txtopo")
     journals = metadata_dir.below("journal/words"), find_journal(metadata_dir, "words")
-    assert [[len(part.entries) for part in read_journal(each)] for each in journals] == [[2, 0], [2, 3]]
+    assert [[len(part.entries) for part in read_journal(journal)] for journal in journals] == [[2, 0], [2, 3]]
     assert "every transaction was committed once" in command_line.told("audit", OUTPUT)
     view = read_tables(OUTPUT).tables
     assert sum(view["words"]["n"].to_pylist()) == view["total"]["n"][0].as_py()

@@ -56,7 +56,7 @@ def test_the_other_one_goes_on_and_goes_back(command_line, tmp_path: pathlib.Pat
         run("second")
         rows = read_table("first/rows").select(["n", "txid"]).to_pylist()
         copied = read_table("second/copy").select(["n", "of"]).to_pylist()
-        assert sorted((each["n"], each["of"]) for each in copied) == sorted((each["n"], each["txid"]) for each in rows)
+        assert sorted((each["n"], each["of"]) for each in copied) == sorted((row["n"], row["txid"]) for row in rows)
     assert len(copied) == 100
     assert "✔" in command_line.told("audit", "second")
     command_line.told("rewind", "first", "8", "--yes")

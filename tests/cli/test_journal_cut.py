@@ -23,10 +23,10 @@ class Hourly(Place):
 
     def run_to(self, txid, **settings):
         """Run up to a transaction, each by a run of its own."""
-        for each in range(max(self.txids().values(), default=0) + 1, txid + 1):
-            secs = BEGAN_SECS + each * 3600
+        for number in range(max(self.txids().values(), default=0) + 1, txid + 1):
+            secs = BEGAN_SECS + number * 3600
             config = Config({"topology.group.transactions.max": 1, "topology.rewind.hours": HOURS, **settings})
-            run_inline(self.topology(), config, until=each, wall_secs=lambda secs=secs: secs)
+            run_inline(self.topology(), config, until=number, wall_secs=lambda secs=secs: secs)
 
     def first(self):
         """Return the first transaction that the journal has."""

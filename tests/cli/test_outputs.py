@@ -222,7 +222,7 @@ def test_the_page(outputs):
         ("KafkaState", "", None, None),
         ("SqlState", "", None, None),
     ]
-    assert {each.state for each in backend.transaction("out", 6).writes} == {"topic", "log", "last", "table"}
+    assert {write.state for write in backend.transaction("out", 6).writes} == {"topic", "log", "last", "table"}
     backend.close()
 
 

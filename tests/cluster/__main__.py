@@ -49,7 +49,7 @@ def _lost_leader(rounds: int) -> None:
         for number in range(1, rounds + 1):
             outcomes.append(lost_leader.play(ensemble.hosts, folder / str(number)))
             print(f"round {number}: {outcomes[-1]}", flush=True)
-        times = sorted(each.leader_after_secs for each in outcomes)
+        times = sorted(outcome.leader_after_secs for outcome in outcomes)
         print(f"{rounds} rounds: a new leader after {statistics.median(times):.1f} s, at most {times[-1]:.1f} s")
 
 

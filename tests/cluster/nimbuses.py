@@ -270,7 +270,7 @@ class Cluster(contextlib.ExitStack):
 
     def others(self, leader: NimbusProcess) -> list[NimbusProcess]:
         """Return the others."""
-        return [each for each in self.nimbuses if each is not leader]
+        return [nimbus for nimbus in self.nimbuses if nimbus is not leader]
 
     def pair(self) -> tuple[NimbusProcess, NimbusProcess]:
         """Start the two nimbuses; return the leader and the other one."""
@@ -280,7 +280,7 @@ class Cluster(contextlib.ExitStack):
 
     def statuses(self) -> dict[str, str]:
         """Return the status of each topology, by name, as ZooKeeper has it."""
-        return {each.name: each.status.value for each in self.state.topologies().values()}
+        return {topology.name: topology.status.value for topology in self.state.topologies().values()}
 
 
 _roots = iter(range(1, 1_000_000))

@@ -115,7 +115,7 @@ class DriverCluster(contextlib.ExitStack):
         self.supervisors = [SupervisorProcess(self.cluster, number) for number in range(1, supervisors + 1)]
         for supervisor in self.supervisors:
             self.callback(supervisor.close)
-        seeds = json.dumps([each.address for each in self.cluster.nimbuses])
+        seeds = json.dumps([nimbus.address for nimbus in self.cluster.nimbuses])
         config = [f'"nimbus.seeds" = {seeds}', f'"cluster.token.file" = "{folder / "token"}"']
         (folder / "cluster.toml").write_text("\n".join(config))
 
@@ -194,7 +194,9 @@ class DriverCluster(contextlib.ExitStack):
         """Kill a topology in good order, and see that its table is exact; return how many transactions it holds."""
         self.command("kill", name, "--wait", "60")
         topology = next((each.id for each in self.cluster.state.topologies().values() if each.name == name), None)
-        self.wait_for("its driver ends", lambda: not any(topology in each.drivers() for each in self.supervisors))
+        self.wait_for(
+            "its driver ends", lambda: not any(topology in supervisor.drivers() for supervisor in self.supervisors)
+        )
         counted = self.counted(output)
         assert counts_in(output or self.output) == expected(counted), f"the table of {name} is wrong"
         return counted
@@ -205,13 +207,13 @@ class DriverCluster(contextlib.ExitStack):
 
     def stages(self) -> list[str]:
         """Return the stages of all drivers that beat."""
-        return [each.stage for each in self.cluster.state.heartbeats().values()]
+        return [heartbeat.stage for heartbeat in self.cluster.state.heartbeats().values()]
 
     def logs(self) -> str:
         """Return all logs."""
-        logs = [each.log for each in self.cluster.nimbuses if each.log.exists()]
+        logs = [nimbus.log for nimbus in self.cluster.nimbuses if nimbus.log.exists()]
         nimbuses = "\n".join(f"== {log}\n{log.read_text()[-3000:]}" for log in logs)
-        return f"{nimbuses}\n" + "\n".join(each.logs() for each in self.supervisors)
+        return f"{nimbuses}\n" + "\n".join(supervisor.logs() for supervisor in self.supervisors)
 
     def copy_of_code(self, **changes: str) -> Path:
         """Return a folder with the submitted code, changed: texts by the texts that replace them."""

@@ -56,7 +56,7 @@ def test_errors_are_those_of_txtopo(make: Make, zipped: Path, tmp_path: Path) ->
     with ClusterClient([nimbus.address], "wrong") as stranger:
         with pytest.raises(RequestError, match="token"):
             stranger.kill("words")
-        assert "words" in [each.name for each in stranger.topologies()]
+        assert "words" in [topology.name for topology in stranger.topologies()]
 
 
 def test_odd_names(make: Make, zipped: Path) -> None:
@@ -109,7 +109,7 @@ def test_seeds_that_are_down_hang_or_do_not_lead(make: Make, zipped: Path) -> No
             assert client.leader() == leader.address
             client.submit(WORDS, zipped)
             assert client.deactivate("words").status == "INACTIVE"
-            assert [each.name for each in client.topologies()] == ["words"]
+            assert [topology.name for topology in client.topologies()] == ["words"]
             assert time.monotonic() - started < 60.0
 
 

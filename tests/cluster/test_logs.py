@@ -102,12 +102,12 @@ def _log_of_driver(log_format: str) -> list[str]:
 def test_json_of_a_driver() -> None:
     """Every line is an object: records with their origin, tracebacks, and what Spark's JVM and other children write."""
     records = [json.loads(line) for line in _log_of_driver("json")]
-    by_message = {each["message"]: each for each in records}
+    by_message = {record["message"]: record for record in records}
     printed = by_message["[component 'count', task 2, txid 17, attempt 1, epoch 3] a printed line"]
     origin = {name: printed[name] for name in ("level", "component", "task", "txid", "source")}
     assert origin == {"level": "PRINT", "component": "count", "task": 2, "txid": 17, "source": "stdout"}
     assert by_message["it broke"]["exception"].endswith("ValueError: two\nlines")
-    raw = [each["message"] for each in records if each["logger"] == "output"]
+    raw = [record["message"] for record in records if record["logger"] == "output"]
     assert {"at java.base/java.lang.Thread.run", "from a child", "to standard error", "no end of the line"} <= {*raw}
     assert "from Python" in raw
     assert sum(map(len, raw)) > 200_000

@@ -48,7 +48,7 @@ D = decimal.Decimal
 def test_same_rows(kind, one, other, same) -> None:
     """Nulls are the same as nulls, NaN as NaN, and lists, maps and structs if all in them is; also of slices."""
     if pa.types.is_map(kind):
-        one, other = ([None if each is None else [*each.items()] for each in values] for values in (one, other))
+        one, other = ([None if value is None else [*value.items()] for value in values] for values in (one, other))
     whole = [
         pa.chunked_array([pa.array([*values[:1], *values], kind)]).slice(len(values[:1])) for values in (one, other)
     ]

@@ -65,7 +65,7 @@ def sorted_out(events: list[Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
 
 def found(folder: Path, name: str, *columns: str) -> dict[Any, Any]:
     """Rows of a table by their key."""
-    return {row["id"]: tuple(row[each] for each in columns) for row in read_table(folder / name).to_pylist()}
+    return {row["id"]: tuple(row[column] for column in columns) for row in read_table(folder / name).to_pylist()}
 
 
 @pytest.mark.slow
@@ -105,7 +105,7 @@ def in_memory(events: list[Any], fields: Fields = CHANGE, take: int = 2, **more:
     run_inline(
         committing(MemoryTransactionalSpout({0: events}, fields, take), committer, by="id", rows=rows, gone=gone)
     )
-    return {key: each.value for key, each in rows.items().items()}
+    return {key: row.value for key, row in rows.items().items()}
 
 
 def test_unchanged_values() -> None:
@@ -195,7 +195,7 @@ def test_one_field_each() -> None:
     committer = ApplyChanges("rows", "gone", key=KEY, values=Fields("name: string"), sequence=Fields("lsn: long"))
     rows, gone = MemoryState(KEY, committer.state("unused").value), MemoryState(KEY, Fields("lsn: long"))
     run_inline(committing(MemoryTransactionalSpout({0: events}, fields, 2), committer, by="id", rows=rows, gone=gone))
-    assert {key: each.value for key, each in rows.items().items()} == {1: ("c", 2), 2: ("d", 5)}
+    assert {key: row.value for key, row in rows.items().items()} == {1: ("c", 2), 2: ("d", 5)}
 
 
 @pytest.mark.parametrize("field", ["id", "pos"])
@@ -256,7 +256,7 @@ def test_a_sequence_that_is_no_number(take: int) -> None:
     events = [[1, "a", 5.0], [1, "b", nan], [1, "c", 6.0], [1, "d", nan], [2, "a", nan], [2, "b", -nan], [2, "c", 0.0]]
     spout = MemoryTransactionalSpout({0: events}, KEY + Fields("name: string") + sequence, take)
     run_inline(committing(spout, committer, by="id", rows=rows, gone=gone))
-    assert {key: each.value[0] for key, each in rows.items().items()} == {1: "d", 2: "b"}
+    assert {key: row.value[0] for key, row in rows.items().items()} == {1: "d", 2: "b"}
 
 
 HISTORY = CHANGE + Fields("at: timestamp")
@@ -341,7 +341,7 @@ def versions_in(folder: Path) -> dict[Any, Any]:
     """The history in a folder, by key, sequence and how many of an equal one came before."""
     columns = [*VALUES, "valid_from", "valid_to", "from_txid", "to_txid"]
     return {
-        tuple(row[each] for each in (*KEY, *SEQUENCE, "repeat")): tuple(row[each] for each in columns)
+        tuple(row[each] for each in (*KEY, *SEQUENCE, "repeat")): tuple(row[column] for column in columns)
         for row in read_table(folder / "versions").to_pylist()
     }
 
@@ -477,7 +477,7 @@ def test_an_event_older_than_what_is_remembered(tmp_path: Path) -> None:
         (7, "7"),
     ]
     assert versions_in(tmp_path)[1, 5, 0, 0][3] == NOON + 6 * MINUTE
-    assert [each.value for each in report.readings if each.name == "too_old"] == [1]
+    assert [reading.value for reading in report.readings if reading.name == "too_old"] == [1]
     assert found(tmp_path, "rows", "name") == {1: ("7",)}
 
 
@@ -517,7 +517,7 @@ def test_rows_that_expire_beside_a_history(tmp_path: Path, name: str, time: str)
     committer = with_history(values=Fields("seen: timestamp"))
     states = {"rows": committer.state, "gone": committer.tombstones, "versions": committer.history}
     options = {name: {"ttl": MINUTE, "clock": "watermark", "time": time}}
-    made = {each: make(tmp_path / each, **options.get(each, {})) for each, make in states.items()}
+    made = {state: make(tmp_path / state, **options.get(state, {})) for state, make in states.items()}
     spout = MemoryTransactionalSpout([], HISTORY + Fields("seen: timestamp"), 1)
     with pytest.raises(TopologyError, match=f"keeps a history, .*state '{name}' has a ttl"):
         committing(

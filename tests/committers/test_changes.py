@@ -150,7 +150,7 @@ def by_hand(rows: list[list]) -> dict[str, dict]:
 def results_of(rows, name: str) -> dict:
     """Rows with a key and results, as :func:`by_hand` has them."""
     committer, key = LEVELS[name]
-    names = [each for each in committer.changes() if each not in {key, "diff"}]
+    names = [change for change in committer.changes() if change not in {key, "diff"}]
     made = {
         row[key]: tuple(repr(row[each]) if isinstance(row[each], list) else row[each] for each in names) for row in rows
     }

@@ -66,7 +66,7 @@ def test_acked_when_acknowledged(cluster, place):
     assert len(tracker.acked) == 1_000
     assert not tracker.failed
     records = place.read(1_000)
-    assert {(each.key, each.value) for each in records} == {
+    assert {(record.key, record.value) for record in records} == {
         (f"k{number}".encode(), f"v{number}".encode()) for number in range(1_000)
     }
     assert len(records) == 1_000

@@ -200,7 +200,7 @@ def test_a_large_batch_makes_progress() -> None:
     join.finish_batch()
     assert state.asked == [PORTION_ROWS, PORTION_ROWS, 3]
     emitted = [tuple(each[1:]) for each in collector.tuples]
-    assert emitted == [(each, each + 1) for each in range(count)]
+    assert emitted == [(number, number + 1) for number in range(count)]
 
 
 def test_mistakes(tmp_path: Path) -> None:

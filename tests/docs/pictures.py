@@ -61,7 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, chromium() as window:
         (pathlib.Path(folder) / "orders.py").write_text(ORDERS)
         settings = ("spark_master=local[2]", "max_spout_pending=24", "topology.job.transactions.max=4")
-        command = ["-u", "-m", "txtopo", "run", "orders", "--ui", *(f"--set={each}" for each in settings)]
+        command = ["-u", "-m", "txtopo", "run", "orders", "--ui", *(f"--set={setting}" for setting in settings)]
         process = python(*command, cwd=folder)
         try:
             assert process.stdout is not None

@@ -16,7 +16,9 @@ def test_the_dashboard_is_that_of_the_metrics() -> None:
     assert held == text(), "run: python -m tests.docs.grafana"
     panels = [panel for panel in json.loads(held)["panels"] if panel["type"] != "row"]
     asked = {name for panel in panels for target in panel["targets"] for name in _METRIC.findall(target["expr"])}
-    known = {f"{each.name}_bucket" if each.kind == "histogram" else each.shown_name for each in RUN_METRICS.values()}
+    known = {
+        f"{metric.name}_bucket" if metric.kind == "histogram" else metric.shown_name for metric in RUN_METRICS.values()
+    }
     assert asked == known
     assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
 

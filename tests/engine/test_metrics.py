@@ -159,7 +159,7 @@ def test_every_metric_is_in_the_table(metrics: RunMetrics, kind: TopologyKind, p
     metrics.recorded(of_attempts(0.1, HistoryEvent.DEAD_LETTER_WRITTEN, (attempt(1),), measures=measures))
     metrics.progressed(progress)
     shown = {(family.name, family.type) for family in text_string_to_metric_families(metrics.text().decode())}
-    assert shown == {(each.name, each.kind) for each in RUN_METRICS.values() if kind in each.of}
+    assert shown == {(metric.name, metric.kind) for metric in RUN_METRICS.values() if kind in metric.of}
     for line in metrics.text().decode().splitlines():
         assert line.startswith("#") or 'topology="words"' in line
     for metric in RUN_METRICS.values():

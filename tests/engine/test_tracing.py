@@ -38,11 +38,11 @@ def spans_of(bolt=None, config=CONFIG, exporter=None):
 
 
 def named(spans, name):
-    return [each for each in spans if each.name == name]
+    return [span for span in spans if span.name == name]
 
 
 def children(spans, parent):
-    return {each.name: each for each in spans if each.parent and each.parent.span_id == parent.context.span_id}
+    return {span.name: span for span in spans if span.parent and span.parent.span_id == parent.context.span_id}
 
 
 def test_each_transaction_is_a_trace_of_its_phases_and_each_group_one_of_its_writes():
@@ -51,12 +51,15 @@ def test_each_transaction_is_a_trace_of_its_phases_and_each_group_one_of_its_wri
     transactions = {each.attributes["txtopo.txid"]: each for each in named(spans, "transaction")}
     assert sorted(transactions) == list(range(1, 8))
     groups = {each.context.span_id: each for each in named(spans, "commit group")}
-    for each in transactions.values():
-        assert each.attributes["txtopo.outcome"] == "committed"
-        assert each.attributes["txtopo.topology"] == "shop"
-        phases = children(spans, each)
+    for transaction in transactions.values():
+        assert transaction.attributes["txtopo.outcome"] == "committed"
+        assert transaction.attributes["txtopo.topology"] == "shop"
+        phases = children(spans, transaction)
         assert {"processing", "commit"} <= {*phases} <= {"metadata", "processing", "commit"}
-        assert all(each.start_time <= phase.start_time <= phase.end_time <= each.end_time for phase in phases.values())
+        assert all(
+            transaction.start_time <= phase.start_time <= phase.end_time <= transaction.end_time
+            for phase in phases.values()
+        )
         (link,) = phases["commit"].links
         assert link.context.span_id in groups
     for group in groups.values():
@@ -82,7 +85,7 @@ def test_a_reason_has_no_secrets():
     error, exporter = "hunter2 at postgresql://me:swordfish@host/shop", InMemorySpanExporter()
     with pytest.raises(UserCodeError):
         spans_of(Refusing(19, error), CONFIG.with_settings({"my.password": "hunter2"}), exporter)
-    (failed,) = [each for each in exporter.get_finished_spans() if each.status.status_code is StatusCode.ERROR]
+    (failed,) = [span for span in exporter.get_finished_spans() if span.status.status_code is StatusCode.ERROR]
     assert "… at postgresql://…@host/shop" in failed.status.description
 
 
@@ -100,7 +103,7 @@ def test_a_collector_that_fails_harms_no_run(caplog):
     """The run ends as without it."""
     with caplog.at_level(logging.WARNING):
         spans_of(exporter=Broken())
-    assert len([each for each in caplog.records if each.message.startswith("tracing: ")]) <= 1
+    assert len([record for record in caplog.records if record.message.startswith("tracing: ")]) <= 1
 
 
 def test_the_exporter_is_that_of_the_environment(monkeypatch):

@@ -61,7 +61,7 @@ def topology(output: str):
 
 
 def pod() -> dict[str, Any]:
-    (deployment,) = [each for each in MANIFESTS if each["kind"] == "Deployment"]
+    (deployment,) = [manifest for manifest in MANIFESTS if manifest["kind"] == "Deployment"]
     return deployment["spec"]["template"]["spec"]
 
 
@@ -74,7 +74,7 @@ def test_a_manifest_fits_the_schema(manifest: dict[str, Any]) -> None:
 
 def test_it_runs_one_coordinator_that_writes_nowhere_but_in_its_scratch_folder() -> None:
     """Two would fence each other in turn; and the page of a run's health is what the probes ask."""
-    (deployment,) = [each for each in MANIFESTS if each["kind"] == "Deployment"]
+    (deployment,) = [manifest for manifest in MANIFESTS if manifest["kind"] == "Deployment"]
     (container,) = pod()["containers"]
     assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
     assert container["securityContext"]["readOnlyRootFilesystem"]
@@ -102,7 +102,9 @@ def test_the_conditions_of_a_container(bucket_server: ObjectStore, tmp_path: Pat
         command = [sys.executable, "-m", "txtopo", "run", "shop", "--set", "output=s3://bucket/shop"]
         command += ["--set", "group_transactions_max=20"]  # the group in progress must not be the whole input
         variables = environment(PYTHONPATH=f"{ROOT}:{tmp_path}")
-        kept = {name: each for name, each in variables.items() if name not in {"HOME", "TMPDIR", "USER", "LOGNAME"}}
+        kept = {
+            name: variable for name, variable in variables.items() if name not in {"HOME", "TMPDIR", "USER", "LOGNAME"}
+        }
         return subprocess.Popen(
             ["unshare", "-m", "bash", "-c", script, "-", *command, "--metrics", f"127.0.0.1:{port}"],
             env=kept,

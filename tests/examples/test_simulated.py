@@ -19,7 +19,7 @@ UNTIL = 4
 
 def test_no_example_is_forgotten() -> None:
     """Each module with a topology is among those that are simulated here, and run in both modes elsewhere."""
-    names = [each.name for each in pkgutil.iter_modules(examples.__path__)]
+    names = [module.name for module in pkgutil.iter_modules(examples.__path__)]
     with_topologies = {name for name in names if hasattr(importlib.import_module(f"examples.{name}"), "topology")}
     assert {name.partition(" ")[0] for name in (*EXAMPLES, *PLAIN)} == with_topologies
 

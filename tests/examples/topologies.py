@@ -61,7 +61,7 @@ def _going_back(_: Path, output: str) -> TransactionalTopology:
 
 def reading_clicks() -> contextlib.AbstractContextManager[None]:
     """Have the clickstream's spout read some clicks in memory."""
-    records = ["not a click" if each is None else json.dumps(each) for each in clicks(0, CLICKS)]
+    records = ["not a click" if click is None else json.dumps(click) for click in clicks(0, CLICKS)]
     return _reading(clickstream, {"clicks": records})
 
 

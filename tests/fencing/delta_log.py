@@ -25,7 +25,7 @@ def versions_of(output: pathlib.Path, state: str) -> list[Version]:
     versions = []
     for path in sorted((output / state / "_delta_log").glob("*.json")):
         actions = [json.loads(line) for line in path.read_text().splitlines()]
-        marks = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
+        marks = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
         versions.append(Version(int(path.stem), marks.get(f"{TOPOLOGY}/epoch"), marks.get(f"{TOPOLOGY}/{state}")))
     return versions
 

@@ -44,9 +44,9 @@ def give_former_owner(output: Path) -> None:
     """Give the table's first version the properties that a version before the first release wrote."""
     path = output / "counts" / "_delta_log" / f"{0:020}.json"
     actions = [json.loads(line) for line in path.read_text().splitlines()]
-    (properties,) = (each["metaData"]["configuration"] for each in actions if "metaData" in each)
+    (properties,) = (action["metaData"]["configuration"] for action in actions if "metaData" in action)
     properties |= {"txtopo.life": properties.pop("txtopo.incarnation"), "txtopo.format": "1"}
-    path.write_text("".join(json.dumps(each) + "\n" for each in actions))
+    path.write_text("".join(json.dumps(action) + "\n" for action in actions))
 
 
 def written_by_a_newer_version(output: Path, what: str) -> None:

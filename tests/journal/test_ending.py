@@ -44,7 +44,7 @@ def test_the_last_write_of_each_state(tmp_path, txid, expected):
     """Up to a transaction, from the newest file only: not before what its coordinator found."""
     journal = JournalWriter(LocalFolder(tmp_path), attrs.evolve(HEADER, states={"t": 2, "u": None}), 1 << 20)
     for first, last, state in ((4, 5, "t"), (6, 6, "u"), (7, 9, "t")):
-        transactions = tuple(JournalTransaction(each, 1, None, {}) for each in range(first, last + 1))
+        transactions = tuple(JournalTransaction(number, 1, None, {}) for number in range(first, last + 1))
         journal.enter(JournalEntry({state: (1, 0)}, transactions))
     assert last_writes(LocalFolder(tmp_path), HEADER.epoch, ("t", "u"), txid) == expected
     assert last_writes(LocalFolder(tmp_path), HEADER.epoch + 1, ("t", "u"), txid) is None

@@ -38,7 +38,7 @@ def test_two_topologies_in_one_folder(tmp_path: Path) -> None:
     for name in ("one", "two"):
         parts = read_journal(find_journal(folder_at(tmp_path / "_txtopo"), name))
         assert [part.header.topology for part in parts] == [name, name]
-        assert [each.txid for part in parts for e in part.entries for each in e.transactions] == [1, 2, 3]
+        assert [transaction.txid for part in parts for e in part.entries for transaction in e.transactions] == [1, 2, 3]
         assert read_tables(tmp_path, topology=name).txid == 3
 
 

@@ -17,7 +17,7 @@ def part(epoch: int, committed: int, *groups: tuple[int, int]) -> JournalPart:
     transactions = [
         tuple(JournalTransaction(txid, epoch, None, {}) for txid in range(first, last + 1)) for first, last in groups
     ]
-    return JournalPart(header, tuple(JournalEntry({}, each) for each in transactions))
+    return JournalPart(header, tuple(JournalEntry({}, transaction) for transaction in transactions))
 
 
 def counted(parts: list[JournalPart], written: int = 99) -> list[int]:

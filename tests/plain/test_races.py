@@ -56,7 +56,7 @@ class Tangle(RichBolt):
         self.held.append(tuple)
         for _ in range(self.random.choice([0, 0, 1, 1, 2]) if tuple["depth"] < DEPTH_MAX else 0):
             anchors = self.random.sample(self.held, self.random.randint(1, min(3, len(self.held))))
-            self.collector.emit([tuple["key"], max(each["depth"] for each in anchors) + 1], anchors)
+            self.collector.emit([tuple["key"], max(anchor["depth"] for anchor in anchors) + 1], anchors)
         if self.random.random() < 0.02:
             self.collector.fail(self.held.pop(self.random.randrange(len(self.held))))
         self.let_go(share=0.6)
@@ -99,7 +99,7 @@ def test_every_promise_holds(kinds, seeds):
     """Promise 18 and its neighbours: whoever dies, and whoever knows of it when, and whatever is lost or doubled."""
     result = run_schedules(PlainSubject(tangle(), roots=20), seeds, kinds)
     assert [(failure.seed, failure.violation, failure.faults) for failure in result.failures] == []
-    assert {each.value for each in kinds} == set(result.faults)
+    assert {kind.value for kind in kinds} == set(result.faults)
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ class Alone:
                 self.assignment,
                 worker,
                 of_kind,
-                {each: each for each in range(workers)},
+                {number: number for number in range(workers)},
                 make_object=make_object,
                 send=lambda to, data: self.sent[to].append(data),
                 clock=self.clock,

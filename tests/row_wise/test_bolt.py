@@ -43,7 +43,7 @@ def test_a_chain(flow, words):
 def test_a_chain_is_one_bolt(flow, words):
     """Steps that follow each other are one component, whose name is that of what it feeds."""
     words.filter("price > 4").drop("id").map(lambda row: row, Fields("word: string", "price: long")).append("out")
-    assert [each.id for each in flow.build().plan.components] == ["words", "append-out-rows", "append-out"]
+    assert [component.id for component in flow.build().plan.components] == ["words", "append-out-rows", "append-out"]
 
 
 def test_what_two_take_is_made_once(flow, words):
@@ -51,7 +51,7 @@ def test_what_two_take_is_made_once(flow, words):
     dear = words.filter("price > 4")
     dear.append("dear")
     dear.select("word").append("names")
-    ids = [each.id for each in flow.build().plan.components]
+    ids = [component.id for component in flow.build().plan.components]
     assert sorted(ids) == ["append-dear", "append-dear-rows", "append-names", "words"]
     dears, names = ran(flow, "dear", "names")
     assert [row["id"] for row in dears] == [1, 2, 4]

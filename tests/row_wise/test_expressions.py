@@ -150,7 +150,7 @@ def test_a_replacement_that_is_null(given):
     """It leaves the text as it is, in a batch of one row, too."""
     made, frame = expression(given, FIELDS, "n"), rows(s=["xax", "xx", None], a=[1, 0, 1])
     pieces = [frame, *frame.iter_slices(1)]
-    assert [text for each in pieces for text in each.select(made.value.alias("n"))["n"]] == 2 * ["yay", "xx", None]
+    assert [text for piece in pieces for text in piece.select(made.value.alias("n"))["n"]] == 2 * ["yay", "xx", None]
 
 
 def test_pickles():

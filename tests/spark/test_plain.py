@@ -196,7 +196,7 @@ def test_stop_during_a_rebalance(spark: SparkSession, tmp_path: Path) -> None:
         running.stop()
         running.activate()
         report = running.wait(WAIT_SECS)
-        assert [each.result(WAIT_SECS) for each in rebalances] == [None] * 3
+        assert [rebalance.result(WAIT_SECS) for rebalance in rebalances] == [None] * 3
     assert (report.reason, report.pending) == ("stopped", 0)
 
 

@@ -288,7 +288,7 @@ class OfThisProcess(NumbersReader):
     cores: ClassVar[int] = 1
 
     def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
-        return [InputPartition(each) for each in range(self.cores)]
+        return [InputPartition(number) for number in range(self.cores)]
 
 
 def test_partitions_that_differ_between_processes(monkeypatch: pytest.MonkeyPatch) -> None:

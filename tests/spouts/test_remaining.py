@@ -20,7 +20,7 @@ def remaining_at_each(spout):
 @pytest.mark.parametrize(("rows", "take"), [({0: range(10), 1: range(3)}, 4), ([], 4), ([1] * 8, 4)])
 def test_rows_in_memory(rows, take):
     """The number is exact: the longest partition decides."""
-    data = {name: list(each) for name, each in rows.items()} if isinstance(rows, dict) else rows
+    data = {name: list(row) for name, row in rows.items()} if isinstance(rows, dict) else rows
     told = remaining_at_each(MemoryTransactionalSpout(data, Fields("n"), take))
     assert told == list(range(len(told)))[::-1]
 

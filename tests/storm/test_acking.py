@@ -329,7 +329,7 @@ class Emits(Spout):
         return not self.messages
 
     def count(self, what):
-        return sum(each == what for each, _ in self.log.entries)
+        return sum(entry == what for entry, _ in self.log.entries)
 
 
 def test_without_ackers(cluster):
@@ -337,7 +337,7 @@ def test_without_ackers(cluster):
     spout = Emits(range(5))
     running = cluster.submit(chain(spout, Fails()), {"topology.ackers": 0})
     running.tracked_wait(5)
-    assert spout.log.entries == [entry for each in range(5) for entry in (("ack", each), ("emitted", each))]
+    assert spout.log.entries == [entry for number in range(5) for entry in (("ack", number), ("emitted", number))]
     assert "__acker" not in running.statistics()
 
 
@@ -407,7 +407,7 @@ def test_emitting_in_fail(cluster):
     spout = Emits(range(20), fails_again=True)
     cluster.submit(chain(spout, FailsOnce())).wait()
     told = Counter(entry for entry in spout.log.entries if entry[0] != "emitted")
-    assert told == Counter({(what, each): 1 for what in ("ack", "fail") for each in range(20)})
+    assert told == Counter({(what, number): 1 for what in ("ack", "fail") for number in range(20)})
 
 
 def test_late_ack(cluster):
@@ -474,7 +474,7 @@ def test_message_counts(message_id, acks):
         running = cluster.submit(chain(Emits([message_id]), Branch(4), Branch(3), AckBolt()))
         running.wait()
         counts = running.statistics()
-    assert sum(each.transferred for each in counts.values()) == edges
+    assert sum(count.transferred for count in counts.values()) == edges
     assert sum(counts[bolt].executed for bolt in "123") == edges
     assert sum(counts[bolt].acked for bolt in "123") == edges
     assert counts["0"].acked == acks

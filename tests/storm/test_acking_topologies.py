@@ -438,7 +438,7 @@ def test_tick_tuples():
             cluster.advance_time(30)
             ticks.append(bolt.events.count(("__system", "__tick", [30.0])))
     assert ticks == [1, 2, 3]
-    assert [each for each in bolt.events if each[1] != "__tick"] == [("0", "default", ["val"])]
+    assert [event for event in bolt.events if event[1] != "__tick"] == [("0", "default", ["val"])]
 
 
 def test_metrics():

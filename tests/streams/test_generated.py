@@ -270,7 +270,7 @@ def test_bad_records(tmp_path_factory, files, size, tasks):
     found, totals, texts, bad = ran(flow, "rows", "totals", "texts", "unreadable")
     connection = duckdb.connect()
     connection.execute("CREATE TABLE lines (line VARCHAR)")
-    connection.executemany("INSERT INTO lines VALUES (?)", [[line] for each in files for line in each])
+    connection.executemany("INSERT INTO lines VALUES (?)", [[line] for file in files for line in file])
     connection.execute(f"""CREATE TABLE good AS SELECT CAST(json_extract_string(line, '$.id') AS BIGINT) AS id, json_extract_string(line, '$.key') AS key,
         CAST(json_extract_string(line, '$.n') AS BIGINT) AS n FROM lines WHERE CASE WHEN json_valid(line) THEN {GOOD} ELSE false END""")
     is_bad = f"CASE WHEN json_valid(line) THEN NOT ({GOOD}) ELSE true END"

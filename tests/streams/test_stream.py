@@ -434,7 +434,7 @@ def test_an_unused_stream(flow, orders):
     orders.filter("price > 1")
     with pytest.warns(UnusedStreamWarning, match=r"test_stream.py, line \d+: nothing takes what filter makes"):
         topology = flow.build()
-    assert [each.id for each in topology.plan.components] == ["orders", "append-all"]
+    assert [component.id for component in topology.plan.components] == ["orders", "append-all"]
 
 
 def test_unused_aggregates(flow, orders, timed):
@@ -448,7 +448,7 @@ def test_unused_aggregates(flow, orders, timed):
 
 
 def ids(flow):
-    return {each.id for each in flow.build().plan.components}
+    return {component.id for component in flow.build().plan.components}
 
 
 ROWS = [
@@ -655,7 +655,7 @@ def test_the_builder_goes_on(flow, orders):
     builder = flow.builder
     builder.set_bolt("mine", AppendCommitter("mine")).shuffle_grouping("orders")
     builder.set_state("mine", DeltaRows(flow._graph.table("mine"), ORDER))
-    assert {each.id for each in builder.build().plan.components} == {"orders", "append-all", "mine"}
+    assert {component.id for component in builder.build().plan.components} == {"orders", "append-all", "mine"}
     assert ids(flow) == {"orders", "append-all"}
 
 
@@ -672,8 +672,8 @@ def test_the_metadata_is_in_the_output(flow, orders, tmp_path, where):
     for topology in (flow.build(), flow.builder.build()):
         run_inline(topology)
         assert metadata_dir_of(topology.plan, Config()).parent == LocalFolder(tmp_path / "out")
-    assert {each.name for each in (tmp_path / "out").iterdir()} == {"_txtopo"}
-    assert {each.name for each in (tmp_path / "out/_txtopo").iterdir()} >= {"coordinator.sqlite", "journal"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"_txtopo"}
+    assert {path.name for path in (tmp_path / "out/_txtopo").iterdir()} >= {"coordinator.sqlite", "journal"}
     assert not (tmp_path / "_txtopo").exists()
 
 
@@ -930,7 +930,9 @@ def test_join_with_tables(flow, tmp_path):
     lands, known = ran(flow, "lands", "known")
     assert {(row["shop"], row["land"]) for row in lands} == {("Cork", "IE"), ("Bonn", "DE")}
     assert [row["before"] for row in known if row["id"] == 7] == [5]
-    assert {each.id: each.phase.value for each in flow.build().plan.components}["orders-join-towns"] == "processing"
+    assert {component.id: component.phase.value for component in flow.build().plan.components}[
+        "orders-join-towns"
+    ] == "processing"
 
 
 def test_totals_of_totals(flow):

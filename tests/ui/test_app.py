@@ -90,7 +90,8 @@ def test_document_names_the_routes(served):
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [each for each in OPERATIONS if "{number}" not in each[1] and "cluster" not in each[1]]
+    ("method", "path"),
+    [operation for operation in OPERATIONS if "{number}" not in operation[1] and "cluster" not in operation[1]],
 )
 def test_answers_have_their_shape(served, method, path):
     """Every answer has the names and types that the document gives it, and no others."""
@@ -108,8 +109,8 @@ def test_a_failure_is_over(served, monkeypatch):
     def failing():
         backend = served.page.backend
         components = backend.graph(SLUG).components
-        assert [each.id for each in components if each.last_failed_at] == ["fails"]
-        return backend.header(SLUG).is_failing, [each.id for each in components if each.is_failing]
+        assert [component.id for component in components if component.last_failed_at] == ["fails"]
+        return backend.header(SLUG).is_failing, [component.id for component in components if component.is_failing]
 
     assert failing() == (False, [])
     monkeypatch.setattr(KnownRun, "ended", "")
@@ -135,17 +136,19 @@ def test_what_happened(served):
     assert (group["component"], group["count"]) == ("fails", 2)
     assert group["errors"][0]["text"].endswith(f"in a second line\nat the tuple (word='{SCRIPT}')")
     failed = served.json(f"{TOPOLOGY}/transactions?failed=1&limit=1")
-    assert [each["txid"] for each in failed["transactions"]] == [6]
+    assert [transaction["txid"] for transaction in failed["transactions"]] == [6]
     assert failed["isCut"]
     rows = f"{TOPOLOGY}/state/rows?name={quote(EVIL)}&key=storm"
     assert served.json(rows)["rows"] == [["storm", "8", str(TRANSACTIONS)]]
     assert "nearest" in (served.json(f"{rows}&txid=1")["error"] or "nearest")
-    changed = [each["name"] for each in served.json(f"{TOPOLOGY}/settings")["settings"] if not each["isDefault"]]
+    changed = [
+        setting["name"] for setting in served.json(f"{TOPOLOGY}/settings")["settings"] if not setting["isDefault"]
+    ]
     assert changed == ["shop.password", "topology.max.spout.pending"]
-    counts = {each["id"]: each["counts"] for each in served.json(f"{TOPOLOGY}/graph")["components"]}
+    counts = {component["id"]: component["counts"] for component in served.json(f"{TOPOLOGY}/graph")["components"]}
     assert (counts["spout"]["emitted"], counts["fails"]["in"], counts["fails"]["failed"]) == (12, 12, 2)
     story = served.json(f"{TOPOLOGY}/transaction/3")
-    assert [each["outcome"] for each in story["attempts"]] == ["failed", "visible"]
+    assert [attempt["outcome"] for attempt in story["attempts"]] == ["failed", "visible"]
     assert story["headline"] == "transaction 3: committed"
 
 
@@ -210,8 +213,8 @@ def test_another_browser(served):
 def test_strangers_see_nothing(served, path):
     """Without a session there is no answer, not even that something does not exist."""
     answers = [served.stranger().get(path, headers=headers) for headers in ({}, {"Cookie": f"txtopo-{PORT}=x"})]
-    assert [each.status_code for each in answers] == [401, 401]
-    assert all(SLUG not in each.text for each in answers)
+    assert [answer.status_code for answer in answers] == [401, 401]
+    assert all(SLUG not in answer.text for answer in answers)
 
 
 def test_open_paths(served):
@@ -331,7 +334,7 @@ def test_plots_of_a_run_that_ended_hours_ago(served, monkeypatch):
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 7 * 3600)
     plots = served.json(f"{TOPOLOGY}/plots?secs=300")
-    assert {"latency", "pending"} <= {each["name"] for each in plots["plots"]}
+    assert {"latency", "pending"} <= {plot["name"] for plot in plots["plots"]}
     assert "ended 7 h 0 min ago" in served.json(TOPOLOGY)["statusText"]
 
 
@@ -391,9 +394,9 @@ def restarted(tmp_path_factory):
 def test_runs(restarted):
     """The list has each run with its end and its counts, and leads to its page."""
     runs = restarted.get(f"{TOPOLOGY}/runs").json()["runs"]
-    assert [each["slug"] for each in runs] == [SLUG, f"{SLUG}@2", f"{SLUG}@1"]
-    assert [each["status"] for each in runs] == ["ended", "killed", "ended"]
-    assert [(each["committed"], each["transactions"], each["failures"]) for each in runs] == [
+    assert [run["slug"] for run in runs] == [SLUG, f"{SLUG}@2", f"{SLUG}@1"]
+    assert [run["status"] for run in runs] == ["ended", "killed", "ended"]
+    assert [(run["committed"], run["transactions"], run["failures"]) for run in runs] == [
         (TRANSACTIONS, 2, 1),
         (4, 2, 1),
         (2, 2, 0),
@@ -413,9 +416,13 @@ def test_an_earlier_run_is_whole(restarted, number, txids, status):
     shown = restarted.get(f"{run}/transactions").json()["transactions"]
     assert [each["txid"] for each in shown] == txids
     assert set(restarted.get(f"{run}/timeline").json()["attempts"]["txid"]) == set(txids)
-    assert "latency" in {each["name"] for each in restarted.get(f"{run}/plots").json()["plots"]}
+    assert "latency" in {plot["name"] for plot in restarted.get(f"{run}/plots").json()["plots"]}
     assert len(restarted.get(f"{run}/errors").json()["groups"]) == number - 1
-    assert [each["id"] for each in restarted.get(f"{run}/graph").json()["components"]] == ["spout", "fails", "count"]
+    assert [component["id"] for component in restarted.get(f"{run}/graph").json()["components"]] == [
+        "spout",
+        "fails",
+        "count",
+    ]
     assert restarted.get(f"{run}/settings").json()["settings"]
     one = restarted.get(f"{run}/transaction/{txids[0]}").json()
     assert one["headline"] == f"transaction {txids[0]}: committed in this run"
@@ -461,6 +468,6 @@ def test_two_topologies_in_a_folder(tmp_path):
         for until in (1, None):
             run_topology(builder.build(), until)
     backend = FolderBackend(folder_at(tmp_path))
-    assert [(each.id, each.committed) for each in backend.topologies().topologies] == [("a", 3), ("a@1", 2)]
+    assert [(topology.id, topology.committed) for topology in backend.topologies().topologies] == [("a", 3), ("a@1", 2)]
     assert [backend.header(slug).committed for slug in ("a", "a@1", "a~401", "a~401@1")] == [3, 1, 2, 1]
     backend.close()

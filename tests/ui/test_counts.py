@@ -49,7 +49,7 @@ class Passes(BatchBolt, ICommitter):
 
 def counts_of(backend: FolderBackend, slug: str) -> dict[str, tuple[float | None, dict[str, float]]]:
     components = backend.graph(slug).components
-    return {each.id: (each.counts.in_, each.counts.out) for each in components}
+    return {component.id: (component.counts.in_, component.counts.out) for component in components}
 
 
 def test_streams_and_phases(tmp_path):
@@ -106,12 +106,12 @@ def test_earlier_runs_of_a_plain_topology(tmp_path):
             found.ended = "" if emitted == 10 else "the spouts are exhausted"
     backend = FolderBackend(folder_at(tmp_path))
     runs = backend.runs("plain").runs
-    assert [(each.slug, each.status, each.roots.acked) for each in runs] == [
+    assert [(run.slug, run.status, run.roots.acked) for run in runs] == [
         ("plain", "ended", 10),
         ("plain@2", "killed", 9),
         ("plain@1", "ended", 8),
     ]
-    assert [backend.header(each.slug).roots.emitted for each in runs] == [11, 10, 9]
+    assert [backend.header(run.slug).roots.emitted for run in runs] == [11, 10, 9]
     assert backend.header("plain@1").workers.wanted == 2
     assert counts_of(backend, "plain@1")["spout"] == (None, {"default": 10})
     assert backend.plots("plain@2", 60).plots

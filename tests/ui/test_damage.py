@@ -59,8 +59,8 @@ def client_of(output: Path) -> tuple[FolderBackend, TestClient]:
 
 def one_of_each_kind(output: Path) -> list[Path]:
     """Return the newest file of each kind and folder."""
-    files = sorted(each for each in output.rglob("*") if each.is_file())
-    return list({(each.parent, each.suffix): each for each in files}.values())
+    files = sorted(path for path in output.rglob("*") if path.is_file())
+    return list({(file.parent, file.suffix): file for file in files}.values())
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_transaction_with_a_damaged_journal(output, tmp_path):
         part.write_bytes(b"".join([*lines[:-1], b"{}\n", *lines[-1:]]))
     backend, _ = client_of(tmp_path / "copy")
     story = backend.transaction(SLUG, 3)
-    assert [each.outcome for each in story.attempts] == ["failed", "visible"]
+    assert [attempt.outcome for attempt in story.attempts] == ["failed", "visible"]
     assert "journal" in story.story[0].text
     backend.close()
 

@@ -56,7 +56,7 @@ def pages(tmp_path_factory):
 @pytest.mark.slow
 def test_earlier_runs_of_a_driver(pages):
     """A path that begins with the number of a run is answered as that run's."""
-    assert [each["past"] for each in json.loads(pages(NAME, "runs", b"").body)["runs"]] == [None, 1]
+    assert [run["past"] for run in json.loads(pages(NAME, "runs", b"").body)["runs"]] == [None, 1]
     assert json.loads(pages(NAME, "", b"").body)["committed"] == TRANSACTIONS
     assert json.loads(pages(NAME, "@1", b"").body)["committed"] == 2
     found = json.loads(pages(NAME, "@1/transactions", b"limit=1").body)["transactions"]
@@ -73,14 +73,14 @@ def test_earlier_runs_in_a_cluster(pages):
         question, txid = find(path)
         return question.asked(backend, slug, texts, txid)
 
-    assert [each.slug for each in asked("runs", own).runs] == [own, f"{own}@1"]
+    assert [run.slug for run in asked("runs", own).runs] == [own, f"{own}@1"]
     header = backend.header(f"{own}@1")
     assert (header.id, header.slug, header.past, header.committed) == (NAME, f"{own}@1", 1, 2)
     assert backend.header(own).committed == TRANSACTIONS
     assert header.can == Can()
     assert asked("plots", f"{own}@1", secs=["60"]).plots
     assert json.loads(asked("timeline", f"{own}@1"))["attempts"]["txid"] == [1, 2]
-    assert [each.txid for each in asked("transactions", f"{own}@1", limit=["1"]).transactions] == [2]
+    assert [transaction.txid for transaction in asked("transactions", f"{own}@1", limit=["1"]).transactions] == [2]
     told = asked("transaction/2", own)
     assert (told.txid, told.can) == (2, CanCheck())
     for slug in (f"{own}@7", "nobody@1"):

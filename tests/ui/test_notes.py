@@ -66,5 +66,5 @@ def test_a_table_that_is_written_again(tmp_path: Path, monkeypatch, caplog, dele
     page.backend.close()
     assert seen, "it was looked at while it ran"
     assert any(SAYS in part for part in seen) is not deletion_vectors
-    warnings = [each.getMessage() for each in caplog.records if "deletion_vectors=True" in each.getMessage()]
+    warnings = [record.getMessage() for record in caplog.records if "deletion_vectors=True" in record.getMessage()]
     assert len(warnings) == (0 if deletion_vectors else 1)

@@ -111,7 +111,7 @@ def test_every_answer(found):
 def test_infinite_numbers_have_no_plot(found):
     """JSON has no infinity; what is finite is drawn."""
     topology, backend, _ = found
-    lines = [line for each in backend.plots(slug_of(topology), 3_600).plots for line in each.lines.values()]
+    lines = [line for plot in backend.plots(slug_of(topology), 3_600).plots for line in plot.lines.values()]
     numbers = [value for line in lines for value in line if value is not None]
     assert all(map(math.isfinite, numbers))
     assert {1.7e308, -5.0} <= set(numbers)
@@ -121,8 +121,8 @@ def test_metrics(found):
     """Names of topologies, components and readings come back as they are, infinite values too, each family once."""
     topology, _, client = found
     families = list(text_string_to_metric_families(client.get("/metrics").text))
-    assert len({each.name for each in families}) == len(families)
+    assert len({family.name for family in families}) == len(families)
     gauges = {family.name: family.samples for family in families}["txtopo_component_gauge"]
-    assert {each.labels["topology"] for each in gauges} == {topology}
-    assert {each.labels["name"]: each.labels["of"] for each in gauges} == dict(zip(NAMES, NAMES, strict=True))
-    assert math.inf in {each.value for each in gauges}
+    assert {gauge.labels["topology"] for gauge in gauges} == {topology}
+    assert {gauge.labels["name"]: gauge.labels["of"] for gauge in gauges} == dict(zip(NAMES, NAMES, strict=True))
+    assert math.inf in {gauge.value for gauge in gauges}

@@ -214,7 +214,7 @@ class Wide(Answers):
         graph = super().graph()
         one = graph["components"][1]
         bolts = [{**one, "id": f"the orders of the region number {n}"} for n in range(60)]
-        edges = [{**graph["edges"][0], "target": each["id"]} for each in bolts]
+        edges = [{**graph["edges"][0], "target": bolt["id"]} for bolt in bolts]
         return {**graph, "components": [graph["components"][0], *bolts], "edges": edges, "states": {}}
 
 
@@ -336,7 +336,7 @@ def test_server_away(window, stub):
     assert "12,345" in window.text("#header")
     stub.is_down = False
     window.says("live", "#connection")
-    assert all("net::ERR" in each for each in window.complaints())
+    assert all("net::ERR" in complaint for complaint in window.complaints())
 
 
 def test_what_the_user_has_done_stays(browser, stub):

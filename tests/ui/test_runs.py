@@ -59,7 +59,7 @@ def run(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         "message_timeout_secs=600",
         "topology.job.transactions.max=1",
     )
-    command = ["-u", "-m", "txtopo", "run", "paced", "--ui", *(f"--set={each}" for each in values)]
+    command = ["-u", "-m", "txtopo", "run", "paced", "--ui", *(f"--set={value}" for value in values)]
     process = python(*command, cwd=folder, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         assert process.stdout is not None

@@ -83,7 +83,11 @@ def check_positive(name: str, value: int) -> None:
 
 def check_options(kind: type, options: Mapping[str, Any]) -> None:
     """Raise a ConfigError if a table has no such option."""
-    known = [each.name for each in inspect.signature(kind).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    known = [
+        parameter.name
+        for parameter in inspect.signature(kind).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
     unknown = next((name for name in options if name not in known), None)
     if unknown is not None:
         near = did_you_mean(unknown, known) or f"; it has {', '.join(known)}"
@@ -124,7 +128,7 @@ class _Unimported(type):
     """A class that is imported for type checkers only, such as PySpark's; what has a class of that name fits."""
 
     def __instancecheck__(cls, value: object) -> bool:
-        return any(each.__name__ == cls.__name__ for each in type(value).__mro__)
+        return any(base.__name__ == cls.__name__ for base in type(value).__mro__)
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -65,7 +65,7 @@ class TableHistory:
 
     def until(self, txid: int) -> TableHistory:
         """Return the history up to a transaction."""
-        return attrs.evolve(self, versions=tuple(each for each in self.versions if (each.txid or 0) <= txid))
+        return attrs.evolve(self, versions=tuple(version for version in self.versions if (version.txid or 0) <= txid))
 
 
 @attrs.frozen

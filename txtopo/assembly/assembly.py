@@ -189,8 +189,10 @@ def _complete(recovered: RecoveredRun, references: References, coordinator_state
     # A crash before this leaves them without it, and the next start completes them: none of them has run with it.
     with durable_step("references.complete"):
         coordinator_state.save_metadata(completed)
-    news = {each.txid: each for each in completed}
-    return attrs.evolve(recovered, begun=tuple(news.get(each.txid, each) for each in recovered.begun))
+    news = {transaction.txid: transaction for transaction in completed}
+    return attrs.evolve(
+        recovered, begun=tuple(news.get(transaction.txid, transaction) for transaction in recovered.begun)
+    )
 
 
 def _start_of(coordinator_state: CoordinatorState, recovered: RecoveredRun) -> Recovered:

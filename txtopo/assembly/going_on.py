@@ -123,7 +123,7 @@ def _to_skip(plan: Plan, recovered: RecoveredRun, txid: int) -> TransactionMetad
             f"--until {txid} and topology.transaction.max.attempts.policy = SKIP, which sets it aside if it is no bug",
             txid=txid,
         )
-    found = next((each for each in recovered.begun if each.txid == txid), None)
+    found = next((transaction for transaction in recovered.begun if transaction.txid == txid), None)
     if found is None:
         raise StopError("it has not begun; nothing was written", txid=txid)
     if found.planned.turn is Turn.END:

@@ -57,7 +57,7 @@ class Observers(Observer):
     def __init__(self, *observers: Observer) -> None:
         for name in vars(Observer):
             if not name.startswith("_"):
-                setattr(self, name, functools.partial(_tell, [getattr(each, name) for each in observers]))
+                setattr(self, name, functools.partial(_tell, [getattr(observer, name) for observer in observers]))
 
 
 def _tell(methods: Sequence[Callable[..., None]], *news: Any) -> None:

@@ -313,7 +313,7 @@ class RunLoop:
         if now - self._kept_up < KEEP_UP_SECS or not self._parts.committer.has_upkeep_by_time:
             return
         self._kept_up = now
-        if not any(each.status is Status.COMMITTING for each in self._core.pending.values()):
+        if not any(transaction.status is Status.COMMITTING for transaction in self._core.pending.values()):
             self._submit(Role.COMMIT, self._parts.committer.keep_up)
 
     def _take_late(self) -> TxtopoError | None:

@@ -127,8 +127,15 @@ class Writer:
 class SnapshotWriter:
     """Writes the snapshots of one run."""
 
-    def __init__(self, folder: Folder, header: JournalHeader, settings: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        header: JournalHeader,
+        settings: Mapping[str, object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._folder = folder
+        self._clock = clock
         # Most texts of a snapshot are those of the one before.
         self._hide = functools.lru_cache(1024)(functools.partial(without_secrets, settings=settings))
         self._path = _path_of(header.topology)
@@ -164,7 +171,7 @@ class SnapshotWriter:
             logger.debug("a snapshot of the run could not be written: %s", error)
 
     def _can_wait(self, snapshot: Snapshot) -> bool:
-        told, secs = attrs.evolve(snapshot, now_ms=0), time.monotonic()
+        told, secs = attrs.evolve(snapshot, now_ms=0), self._clock()
         if not snapshot.ended and secs - self._put_secs < (_IDLE_SECS if told == self._last else _BUSY_SECS):
             return True
         self._last, self._put_secs = told, secs

@@ -180,7 +180,7 @@ class BackfillPlace:
         if found is not None:
             return ForkPoint(found, tuple(obstacles))
         which, why = ", ".join(map(repr, self.part.scratch)), "; ".join(obstacles)
-        later = min((each.txid for each in points.standing if each.txid > before), default=None)
+        later = min((checkpoint.txid for checkpoint in points.standing if checkpoint.txid > before), default=None)
         ways_on = [
             *(["leave --from out to run all transactions"] if not points.checkpoints[-1].txid else []),
             *([f"begin with --from {later + 1}"] if later is not None else []),

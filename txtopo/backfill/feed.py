@@ -92,7 +92,9 @@ class JournalFeed(Feed):
         self._kept_epoch = 0 if kept is None else int(kept)
         self._follower = follower = JournalFollower(journal, here.committed, self._kept_epoch)
         try:
-            self._recorded.update((each.txid, each) for each in follower.read(self._topology.committed().txid))
+            self._recorded.update(
+                (transaction.txid, transaction) for transaction in follower.read(self._topology.committed().txid)
+            )
         except DivergenceError as error:
             raise gone_back(error.message) from error
         found_here = (follower.metadata, follower.planned.at_ms)
@@ -116,12 +118,12 @@ class JournalFeed(Feed):
             known = self._topology.committed().txid
             found = self._follower.read(known)
             self.total = max(known, self._follower.after)
-            self._recorded.update((each.txid, each) for each in found)
+            self._recorded.update((transaction.txid, transaction) for transaction in found)
             if not found and not self._is_at_rest(wanted[0]):
                 break
         begun = tuple(_begun(self._recorded[txid]) for txid in wanted if txid <= self._follower.after)
-        news = {each.txid: each for each in self._references.completed(begun)}
-        begun = tuple(news.get(each.txid, each) for each in begun)
+        news = {transaction.txid: transaction for transaction in self._references.completed(begun)}
+        begun = tuple(news.get(transaction.txid, transaction) for transaction in begun)
         if begun:
             # Before any of them is begun: whatever goes back behind them later has a higher epoch.
             if self._follower.epoch != self._kept_epoch:
@@ -174,19 +176,19 @@ def without_given_up(
         load_carried: LoadCarried,
         probe: ProgressProbe,
     ) -> GroupOutcome:
-        own = [each for each in assigned if not recorded[each.attempt.txid].is_dead_letter]
+        own = [attempt for attempt in assigned if not recorded[attempt.attempt.txid].is_dead_letter]
         outcome = run_phases(task_factory, states, own, load_carried, probe)
         return attrs.evolve(
             outcome,
             finished=_up_to(assigned, outcome.failed),
-            fingerprints={**{each.attempt: {} for each in assigned}, **outcome.fingerprints},
+            fingerprints={**{attempt.attempt: {} for attempt in assigned}, **outcome.fingerprints},
         )
 
     return run
 
 
 def _up_to(assigned: Sequence[AssignedAttempt], failed: TransactionAttempt | None) -> tuple[TransactionAttempt, ...]:
-    attempts = [each.attempt for each in assigned]
+    attempts = [attempt.attempt for attempt in assigned]
     return tuple(attempts if failed is None else attempts[: attempts.index(failed)])
 
 

@@ -70,14 +70,14 @@ def part_of(plan: Plan, name: str, known: Collection[str]) -> BackfillPart:
         )
     return BackfillPart(
         tuple(component.id for component in plan.components if component.id in components),
-        tuple(each for each in plan.states if each in states and each not in known),
-        tuple(each for each in plan.states if each in states and each in known),
+        tuple(state for state in plan.states if state in states and state not in known),
+        tuple(state for state in plan.states if state in states and state in known),
     )
 
 
 def _clocks_of(states: Mapping[str, State], names: Collection[str]) -> set[str]:
     living = (states[name].time_to_live for name in names if name in states)
-    return {each.clock for each in living if each is not None}
+    return {ttl.clock for ttl in living if ttl is not None}
 
 
 def _moved(name: str, state: State, path: str) -> State:

@@ -60,7 +60,9 @@ def refuse_missing_input(plan: Plan, config: Config, follower: JournalFollower, 
 
 
 def _with_input(transactions: Sequence[JournalTransaction]) -> list[JournalTransaction]:
-    return [each for each in transactions if each.planned.has_input and not each.is_dead_letter]
+    return [
+        transaction for transaction in transactions if transaction.planned.has_input and not transaction.is_dead_letter
+    ]
 
 
 @contextlib.contextmanager
@@ -105,7 +107,9 @@ class _Trial:
                     run.emit(spout, task, functools.partial(emit, spout, task))
         finally:
             run.close()
-        fingerprints = {name: (each.tuples, each.checksum) for name, each in run.tracer.fingerprints().items()}
+        fingerprints = {
+            name: (fingerprint.tuples, fingerprint.checksum) for name, fingerprint in run.tracer.fingerprints().items()
+        }
         now = attrs.evolve(then, fingerprints=fingerprints)
         spouts = tuple(spout.id for spout in self._plan.spouts)
         return difference_between(then, now, spouts, set(spouts))

@@ -141,7 +141,7 @@ def _near_folder(path: Path) -> str:
 
 def _folders_with_records() -> str:
     try:
-        found = [each.name for each in paths_in(Path.cwd()) if is_folder(each / METADATA_DIR)][:_FOLDERS_NAMED_MAX]
+        found = [path.name for path in paths_in(Path.cwd()) if is_folder(path / METADATA_DIR)][:_FOLDERS_NAMED_MAX]
     except OSError as error:
         return f"; this folder can't be read ({error.strerror})"
     return f"; runs have left records in {', '.join(found)}" if found else ""

@@ -83,4 +83,4 @@ def _completed(answers: Sequence[Future[T]], until: float) -> list[Future[T]]:
         secs = min(_POLL_SECS, max(0.0, until - time.monotonic()))
         done = wait(answers, secs, FIRST_COMPLETED).done
         if done or time.monotonic() >= until:
-            return [each for each in answers if each in done]
+            return [answer for answer in answers if answer in done]

@@ -125,15 +125,17 @@ class ClusterClient:
 
     def nimbuses(self) -> list[NimbusSummary]:
         """Return all live nimbuses."""
-        return [from_json(each, NimbusSummary) for each in self.get("nimbus/summary")["nimbuses"]]
+        return [from_json(nimbus, NimbusSummary) for nimbus in self.get("nimbus/summary")["nimbuses"]]
 
     def supervisors(self) -> list[SupervisorSummary]:
         """Return all live supervisors."""
-        return [from_json(each, SupervisorSummary) for each in self.get("supervisor/summary")["supervisors"]]
+        return [
+            from_json(supervisor, SupervisorSummary) for supervisor in self.get("supervisor/summary")["supervisors"]
+        ]
 
     def topologies(self) -> list[TopologySummary]:
         """Return all topologies."""
-        return [from_json(each, TopologySummary) for each in self.get("topology/summary")["topologies"]]
+        return [from_json(topology, TopologySummary) for topology in self.get("topology/summary")["topologies"]]
 
     def topology(self, name: str) -> TopologySummary:
         """Return a topology by name or id.
@@ -188,7 +190,7 @@ class ClusterClient:
 
     def _log_place(self, topology: TopologySummary) -> str | None:
         """Return the address of the supervisor that runs the topology, or of one that has its log."""
-        supervisors = {each.id: each.address for each in self.supervisors()}
+        supervisors = {supervisor.id: supervisor.address for supervisor in self.supervisors()}
         if topology.assignment is not None and topology.assignment.supervisor in supervisors:
             return supervisors[topology.assignment.supervisor]
 
@@ -198,7 +200,7 @@ class ClusterClient:
             return address
 
         try:
-            return first_answer([partial(address_of_log, each) for each in supervisors.values()], _UNSOUND)
+            return first_answer([partial(address_of_log, supervisor) for supervisor in supervisors.values()], _UNSOUND)
         except NobodyAnswers:
             return None
 

@@ -38,8 +38,8 @@ def pack_folder(folder: Path, path: Path) -> None:
 
 def modules_in(folder: Path) -> list[str]:
     """Return the names of the top-level modules and packages in a folder."""
-    packages = [each.name for each in folder.iterdir() if each.is_dir() and (each / "__init__.py").is_file()]
-    modules = [each.stem for each in paths_in(folder, "*.py")]
+    packages = [path.name for path in folder.iterdir() if path.is_dir() and (path / "__init__.py").is_file()]
+    modules = [path.stem for path in paths_in(folder, "*.py")]
     return sorted(name for name in (*packages, *modules) if name.isidentifier() and name != "setup")
 
 

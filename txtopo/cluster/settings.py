@@ -134,7 +134,7 @@ class ClusterConfig(Mapping[str, Any]):
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         self._given = {name: _converted(name, value) for name, value in (values or {}).items()}
-        self._values = {**{name: each.default for name, each in CLUSTER_SETTINGS.items()}, **self._given}
+        self._values = {**{name: setting.default for name, setting in CLUSTER_SETTINGS.items()}, **self._given}
 
     @classmethod
     def read(cls, path: Path | None, values: Mapping[str, Any] | None = None) -> ClusterConfig:

@@ -145,8 +145,8 @@ class WrittenMetrics(Collector):
             for metric in _metrics_in(path):
                 one = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
                 if one.type == metric.type:  # runs of two versions may disagree; Prometheus takes one type a name
-                    for each in metric.samples:
-                        one.samples.append(each._replace(labels={**each.labels, self._label: str(value)}))
+                    for sample in metric.samples:
+                        one.samples.append(sample._replace(labels={**sample.labels, self._label: str(value)}))
         yield from found.values()
 
 

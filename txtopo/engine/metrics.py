@@ -228,7 +228,7 @@ class RunMetrics(Observer, Collector):
         match fact.what:
             case HistoryEvent.PROCESSING:
                 self._jobs += 1
-                self._replayed += sum(epoch_and_try(each.attempt)[1] > 1 for each in fact.attempts)
+                self._replayed += sum(epoch_and_try(attempt.attempt)[1] > 1 for attempt in fact.attempts)
             case HistoryEvent.PROCESSED:
                 for txid in fact.txids:
                     self._processing.add(self._secs_since(fact, txid, HistoryEvent.PROCESSING))
@@ -317,12 +317,12 @@ class RunMetrics(Observer, Collector):
             "run_seconds": progress.elapsed_secs,
         }
         values["tuples"] = {(spout,): progress.emitted.get(spout, 0) for spout in progress.lags}
-        counts = [each for each in progress.readings if each.kind is ReadingKind.COUNT]
-        values["component_count"] = {(each.component, each.name): each.value for each in counts}
+        counts = [reading for reading in progress.readings if reading.kind is ReadingKind.COUNT]
+        values["component_count"] = {(count.component, count.name): count.value for count in counts}
         values["component_gauge"] = {
-            (each.component, each.name, each.of): each.value
-            for each in progress.readings
-            if each.kind is not ReadingKind.COUNT
+            (reading.component, reading.name, reading.of): reading.value
+            for reading in progress.readings
+            if reading.kind is not ReadingKind.COUNT
         }
         if progress.total is not None:
             single["source_remaining_transactions"] = max(0, progress.total - progress.committed_txid)

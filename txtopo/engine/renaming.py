@@ -104,7 +104,7 @@ def _wanted(plan: Plan, states: Mapping[str, State], former_id: str | None, stor
     """Return what is to be renamed, as the tables say; None if nothing is."""
     own = plan.topology_id
     found = descriptions_of(tables_of(states))
-    others = {each.topology_id for each in found.values()} - {own} | ({former_id} if former_id is not None else set())
+    others = {table.topology_id for table in found.values()} - {own} | ({former_id} if former_id is not None else set())
     if len(others - {own}) > 1:
         raise StopError(
             f"the tables belong to several topologies, {', '.join(map(repr, sorted(others)))}: give each state the "
@@ -113,7 +113,7 @@ def _wanted(plan: Plan, states: Mapping[str, State], former_id: str | None, stor
     former = next(iter(others), own)
     # What was left out when the topology was renamed is renamed alone, once it is back.
     is_left = former != own and incarnation_in(store, former) is None and incarnation_in(store, own) is not None
-    names = {name: each.state for name, each in found.items() if each.state != name and not is_left}
+    names = {name: table.state for name, table in found.items() if table.state != name and not is_left}
     if former == own and not names:
         return None
     return NewNames(Rename(0, own if is_left else former, own, names))

@@ -143,7 +143,7 @@ class ForkPoints:
     @property
     def standing(self) -> tuple[Checkpoint, ...]:
         """The checkpoints as of which all tables are kept, newest first."""
-        return tuple(each for each in self.checkpoints if next(self._obstacles(each), None) is None)
+        return tuple(checkpoint for checkpoint in self.checkpoints if next(self._obstacles(checkpoint), None) is None)
 
     def nearest(self, txid: int) -> ForkPoint:
         """Return the newest transaction up to ``txid`` as of which all tables are kept; see :meth:`find`.

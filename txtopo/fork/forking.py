@@ -205,13 +205,13 @@ def begun_after(
         coordinator_state: a copy of the coordinator state.
     """
     committed = coordinator_state.committed().txid
-    in_store = {each.txid: each for each in coordinator_state.begun(committed)}
+    in_store = {transaction.txid: transaction for transaction in coordinator_state.begun(committed)}
     last = max([committed, point.txid, *in_store])
     if not policy_of(plan.kinds).keeps_begun:
         return [], last == point.txid
     groups = [*backwards(min(last, point.txid + BEGUN_MAX), point.txid + 1)]
     known, before = {}, point.metadata
-    for each in (each for group in reversed(groups) for each in group.entry.transactions):
+    for each in (transaction for group in reversed(groups) for transaction in group.entry.transactions):
         if point.txid < each.txid <= last:
             again = _begun_again(plan, before, each)
             known[each.txid] = TransactionMetadata(each.txid, again, each.planned)
@@ -248,7 +248,7 @@ def _moved(plan: Plan, config: Config, folder: Folder, fork: Fork) -> tuple[Plan
         settings["topology.dead.letter.path"] = joined(folder, fork.tables[DEAD_LETTERS])
     moved_plan = Plan(
         fork.topology,
-        tuple(attrs.evolve(each, component=_forked(each)) for each in plan.components),
+        tuple(attrs.evolve(component, component=_forked(component)) for component in plan.components),
         plan.edges,
         states,
         references=plan.references,

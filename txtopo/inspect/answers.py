@@ -23,12 +23,12 @@ Line = list[float | None]
 
 def _camel(name: str) -> str:
     first, *others = name.rstrip("_").split("_")
-    return "".join([first, *(each.capitalize() for each in others)])
+    return "".join([first, *(other.capitalize() for other in others)])
 
 
 def in_camel_case(_kind: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
     """Give the fields of an attrs class names in camel case in JSON."""
-    return [each.evolve(metadata={**written_as(_camel(each.name)), **each.metadata}) for each in fields]
+    return [field.evolve(metadata={**written_as(_camel(field.name)), **field.metadata}) for field in fields]
 
 
 # Status.
@@ -720,8 +720,8 @@ def schema_of(kind: Any) -> dict[str, Any]:
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin in {Union, types.UnionType}:
         schemas = [schema_of(part) for part in parts]
-        if all(isinstance(each.get("type"), str) and each["type"] in _SCALARS.values() for each in schemas):
-            return {"type": [each["type"] for each in schemas]}
+        if all(isinstance(schema.get("type"), str) and schema["type"] in _SCALARS.values() for schema in schemas):
+            return {"type": [schema["type"] for schema in schemas]}
         return {"anyOf": schemas}
     if origin in {dict, collections.abc.Mapping}:
         return {"type": "object", "additionalProperties": schema_of(parts[1])}

@@ -76,8 +76,8 @@ class _Topology:
 
     def close(self) -> None:
         """Close all files."""
-        for each in filter(None, (self.timeline, self._there)):
-            each.close()
+        for reader in filter(None, (self.timeline, self._there)):
+            reader.close()
 
     def known_run(self) -> KnownRun:
         """Return what is known of it, which may be a moment old: the parts of a page ask at the same time."""
@@ -124,7 +124,9 @@ class _Topology:
         """Return the slugs of the ids that it had before it was renamed."""
         with contextlib.suppress(DivergenceError):  # of a damaged journal
             end = read_end(find_journal(self.metadata_dir, self.id))
-            return set() if end is None else {slug_of(each.former) for each in end.header.renames if each.is_of_id}
+            return (
+                set() if end is None else {slug_of(rename.former) for rename in end.header.renames if rename.is_of_id}
+            )
         return set()
 
     @property
@@ -182,7 +184,7 @@ class FolderBackend:
     @property
     def is_live(self) -> bool:
         """Whether one of the topologies runs, as far as this machine can see."""
-        return any(is_live(each.known_run()) for each in self._refreshed().values())
+        return any(is_live(topology.known_run()) for topology in self._refreshed().values())
 
     def answer(self, question: Question, slug: str, given: Mapping[str, Any]) -> Any:
         """Return the answer to a question."""
@@ -192,7 +194,7 @@ class FolderBackend:
         """See :class:`~txtopo.inspect.questions.Backend`, as for what has no other words."""
         found = sorted(self._refreshed().values(), key=lambda each: each.id)
         return answers.Topologies(
-            version(), str(self.output), topologies=[header.summary(each.known_run()) for each in found]
+            version(), str(self.output), topologies=[header.summary(topology.known_run()) for topology in found]
         )
 
     def header(self, slug: str) -> answers.Header:
@@ -258,7 +260,7 @@ class FolderBackend:
 
     def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> answers.Rows:
         """Return rows of a state."""
-        paths = {each.name: each.path for each in self.states(slug).states}
+        paths = {state.name: state.path for state in self.states(slug).states}
         if not paths.get(name):
             raise NotFound(f"there is no table of a state {name!r}")
         return tables.rows(name, paths[name], keys, txid, limit)
@@ -303,15 +305,17 @@ class FolderBackend:
         """See :class:`~txtopo.inspect.questions.Backend`."""
         found = self._refreshed().values()
         registry = CollectorRegistry()
-        registry.register(WrittenMetrics("topology", lambda: {each.id: each.timeline.metrics for each in found}))
+        registry.register(
+            WrittenMetrics("topology", lambda: {topology.id: topology.timeline.metrics for topology in found})
+        )
         up = Gauge("txtopo_run_up", "1 while the topology runs, else 0", ["topology"], registry=registry)
-        for each in found:
-            up.labels(each.id).set(is_live(each.known_run()))
+        for topology in found:
+            up.labels(topology.id).set(is_live(topology.known_run()))
         return generate_latest(registry)
 
     def health(self) -> dict[str, str]:
         """See :class:`~txtopo.inspect.questions.Backend`."""
-        return {each.id: status_of(each.known_run())[0] for each in self._refreshed().values()}
+        return {topology.id: status_of(topology.known_run())[0] for topology in self._refreshed().values()}
 
     def cluster(self) -> answers.Cluster:
         """See :class:`~txtopo.inspect.questions.Backend`."""
@@ -324,15 +328,17 @@ class FolderBackend:
 
     def close(self) -> None:
         """Close all files."""
-        for each in (*self._known.values(), *self._past.values()):
-            each.close()
+        for topology in (*self._known.values(), *self._past.values()):
+            topology.close()
 
     def _find(self, slug: str) -> _Topology:
         of, _, number = slug.partition(OF_RUN)
         found = self._known.get(of)
         if found is None or not found.is_there:
             known = self._refreshed()
-            found = known.get(of) or next((each for each in known.values() if of in each.former_slugs()), None)
+            found = known.get(of) or next(
+                (topology for topology in known.values() if of in topology.former_slugs()), None
+            )
         if found is None:
             raise NotFound(f"there is no topology {of!r} here")
         return found if of == slug else self._find_past(found, slug, number)
@@ -360,20 +366,20 @@ class FolderBackend:
                     *topologies_with_journal(metadata_dir),
                     *(urllib.parse.unquote(name.removeprefix(FOLDER_PREFIX)) for name in folders),
                 }
-                for found in ids - {each.id for each in self._known.values()}:
+                for found in ids - {topology.id for topology in self._known.values()}:
                     self._known[slug_of(found)] = _Topology.of(found, metadata_dir)
                 there |= ids
-            for slug in [slug for slug, each in self._known.items() if each.id not in there]:
+            for slug in [slug for slug, topology in self._known.items() if topology.id not in there]:
                 self._known.pop(slug).close()
             return self._known.copy()
 
 
 def _attempts(topology: _Topology, txid: int) -> tuple[list[answers.Attempt], list[answers.Write]]:
     """Return the attempts at a transaction with their errors, and the writes of the last one."""
-    errors = {(each.epoch, each.attempt): each.text for each in topology.shown.errors() if each.txid == txid}
+    errors = {(error.epoch, error.attempt): error.text for error in topology.shown.errors() if error.txid == txid}
     attempts = [
-        attrs.evolve(each, error=errors.get((each.epoch, each.try_), each.error))
-        for each in topology.shown.attempts(txid)
+        attrs.evolve(attempt, error=errors.get((attempt.epoch, attempt.try_), attempt.error))
+        for attempt in topology.shown.attempts(txid)
     ]
     group = attempts[-1].group if attempts else None
     return attempts, [] if group is None else topology.shown.writes(attempts[-1].epoch, group)
@@ -408,7 +414,8 @@ def _journal(entry: JournalEntry, transaction: JournalTransaction) -> answers.En
         metadata=transaction.metadata,
         planned_at=None if planned == NEVER else planned.at_ms / 1000,
         references={
-            each.name: answers.Reference(each.identity, each.version, each.instead_of) for each in planned.references
+            reference.name: answers.Reference(reference.identity, reference.version, reference.instead_of)
+            for reference in planned.references
         },
         waited=planned.ahead,
         ranges={name: list(span) for name, span in transaction.input.items()},

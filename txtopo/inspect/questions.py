@@ -132,7 +132,7 @@ class Question:
             BadQuestion: a parameter is not what it must be.
             TxtopoError: what the backend raises.
         """
-        given = {each.name: each.of(texts) for each in self.parameters}
+        given = {parameter.name: parameter.of(texts) for parameter in self.parameters}
         if txid is not None:
             given["txid"] = whole("txid", txid)
         return backend.answer(self, slug, given)
@@ -218,4 +218,4 @@ def find(path: str) -> tuple[Question, str | None] | None:
     before, is_there, txid = path.partition(OF_TRANSACTION.path.partition("{")[0])
     if is_there and not before:
         return OF_TRANSACTION, txid
-    return next(((each, None) for each in QUESTIONS if each.path == path), None)
+    return next(((question, None) for question in QUESTIONS if question.path == path), None)

@@ -154,7 +154,7 @@ def journal_below(output: Folder, topology_id: str | None) -> tuple[Folder, str]
 
 def chosen(output: Folder, topologies: Sequence[str], topology_id: str | None) -> str:
     """Return the topology that is meant of those in a folder; ConfigError if none is, or the named one is not there."""
-    listed = ", ".join(repr(each) for each in topologies)
+    listed = ", ".join(repr(topology) for topology in topologies)
     if topology_id is not None and topology_id not in topologies:
         known = f"; it has records of {listed}" if topologies else ""
         raise ConfigError(f"{output} has no record of a topology {topology_id!r}{known}")

@@ -107,11 +107,13 @@ class JournalFollower:
         at = max((index for index, (_, header) in enumerate(known) if header.committed <= self.after), default=None)
         if at is None:
             raise self._lacks(known[0][1].committed if known else self.after + 1)
-        return *known[at], min((each.committed for _, each in known[at + 1 :]), default=None)
+        return *known[at], min((header.committed for _, header in known[at + 1 :]), default=None)
 
     def refuse_gone_back(self, txid: int) -> None:
         """Raise a DivergenceError if the topology has gone back behind a transaction that was read already."""
-        if self.epoch and any(each.committed < txid for _, each in self._files.known() if each.epoch > self.epoch):
+        if self.epoch and any(
+            header.committed < txid for _, header in self._files.known() if header.epoch > self.epoch
+        ):
             raise DivergenceError(
                 f"the topology has gone back behind transaction {txid}, which was read from its journal already, "
                 "so the transactions after it are no longer those that it has"

@@ -116,7 +116,9 @@ class JournalSearch:
 
     def find(self, txid: int) -> EnteredGroup | None:
         """Return the group of a transaction that counts, the newest, too; None if the journal does not have it."""
-        return next((each for each in self.backwards(txid, txid) if each.entry.first <= txid <= each.entry.last), None)
+        return next(
+            (group for group in self.backwards(txid, txid) if group.entry.first <= txid <= group.entry.last), None
+        )
 
     def all_with(self, txid: int) -> Iterator[EnteredGroup]:
         """Yield all groups with a transaction, newest first: also those that were dropped or undone."""
@@ -166,7 +168,7 @@ class JournalSearch:
         lines = self._lines_after(file, begin - 1)
         position, reached, states = begin, header.committed, header.states
         parts = [JournalPart(header, ())]
-        for txid in (header.committed + 1, *(each for each in txids if header.committed < each < end), end):
+        for txid in (header.committed + 1, *(number for number in txids if header.committed < number < end), end):
             if txid <= reached:  # of the same group
                 continue
             near = itertools.islice(lines, self._sizes.near_lines)

@@ -106,15 +106,15 @@ class ConnectionLimit:
         now = self._clock()
         with self._lock:
             over = [
-                each
+                connection
                 for connections in self._by_peer.values()
-                for each in connections
-                if each.since is not None and now - each.since > each.wait_secs
+                for connection in connections
+                if connection.since is not None and now - connection.since > connection.wait_secs
             ]
-            for each in over:
-                self._remove(each)
-        for each in over:
-            each.close()
+            for connection in over:
+                self._remove(connection)
+        for connection in over:
+            connection.close()
 
     def _entered(self, peer: str, close: Callable[[], object]) -> Connection:
         entered = Connection(peer, close, self._clock())
@@ -131,7 +131,7 @@ class ConnectionLimit:
 def _most_silent(peers: Iterable[Mapping[Connection, None]]) -> Connection | None:
     """Return the connection idle for longest, of the first peer that has an idle one."""
     for connections in peers:
-        idle = [each for each in connections if each.is_idle and each.since is not None]
+        idle = [connection for connection in connections if connection.is_idle and connection.since is not None]
         if idle:
             return min(idle, key=lambda each: each.since or 0.0)
     return None

@@ -127,12 +127,12 @@ class Worker:
     ) -> None:
         self.number = worker
         self._send = send
-        executors = [each for each in assignment.executors_of(worker) if each.component != ACKER]
-        spouts = [each for each in executors if plan.by_id[each.component].kind is PlainKind.SPOUT]
-        self._unprepared = [each for each in executors if each not in spouts]
+        executors = [executor for executor in assignment.executors_of(worker) if executor.component != ACKER]
+        spouts = [executor for executor in executors if plan.by_id[executor.component].kind is PlainKind.SPOUT]
+        self._unprepared = [executor for executor in executors if executor not in spouts]
         """The executors of bolts, until the bolts are prepared."""
         sources = tuple_sources(plan)
-        self._queues = {task: TaskQueue(sources) for each in self._unprepared for task in each.tasks}
+        self._queues = {task: TaskQueue(sources) for executor in self._unprepared for task in executor.tasks}
         self._outbox = Outbox(
             self._queues, assignment.worker_of, tuple(assignment.worker_of[task] for task in assignment.acker_tasks)
         )
@@ -162,8 +162,8 @@ class Worker:
         self._bolts: list[BoltTask] = []
         self._ticks: list[Ticks] = []
         self._spouts = [
-            SpoutExecutor([SpoutTask(self._shared, plan.by_id[each.component], task) for task in each.tasks])
-            for each in spouts
+            SpoutExecutor([SpoutTask(self._shared, plan.by_id[spout.component], task) for task in spout.tasks])
+            for spout in spouts
         ]
         self._spout_tasks = {task.id: task for executor in self._spouts for task in executor.tasks}
         self._is_active = self._is_throttled = False
@@ -236,7 +236,7 @@ class Worker:
         waits = [executor.wait_secs for executor in self._spouts] if self._is_active else []
         if self._shared.offloading.under_way:
             waits.append(POLL_SECS)
-        return min([TIMERS_SECS, *(each for each in waits if each is not None)])
+        return min([TIMERS_SECS, *(wait for wait in waits if wait is not None)])
 
     def set_throttled(self, *, is_throttled: bool) -> None:
         """Stop calling the spouts, because a worker is above its watermark, or call them again."""
@@ -299,7 +299,7 @@ class Worker:
 
     def left(self) -> dict[str, int]:
         """Return the size of each map and queue that must be empty once all roots are settled."""
-        columns = [each for each in self._outbox.columns if each.values]
+        columns = [column for column in self._outbox.columns if column.values]
         outbox = (columns, self._outbox.acks, self._outbox.masks, self._outbox.failed, self._outbox.reset)
         return {
             "pending roots": self.pending(),

@@ -26,7 +26,7 @@ class RowsBolt(ArrowBatchBolt, TellsSteps):
 
     def __init__(self, fields: Fields, steps: Iterable[Any]) -> None:
         steps = list(steps)
-        self.verbs = tuple(each.shown for each in steps)
+        self.verbs = tuple(step.shown for step in steps)
         """What it does, for people."""
         self._stages: list[_Columns | OfRows] = []
         self._fields = fields.names
@@ -64,11 +64,11 @@ class _Columns:
         """The columns of the input that expressions read, or that are among those of the result."""
         origins: dict[str, str | None] = {name: name for name in fields}
         for step in steps:
-            for each in _expressions_of(step):
-                self._read.update((origin, None) for name in each.fields if (origin := origins[name]) is not None)
+            for expression in _expressions_of(step):
+                self._read.update((origin, None) for name in expression.fields if (origin := origins[name]) is not None)
             match step:
                 case WithColumns():
-                    origins.update((each.name, None) for each in step.values)
+                    origins.update((value.name, None) for value in step.values)
                 case Select():
                     origins = {new: origins[old] for new, old in step.names.items()}
             fields = step.fields_after(fields)
@@ -97,14 +97,14 @@ class _Columns:
 def _values(expressions: Sequence[Expression], columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
     """Return what expressions make of columns."""
     made, others = {}, []
-    for each in expressions:
+    for expression in expressions:
         try:
-            if each.direct is not None:
-                made[each.name] = computed(each.direct, columns)
+            if expression.direct is not None:
+                made[expression.name] = computed(expression.direct, columns)
                 continue
         except pa.ArrowInvalid:
             pass  # polars says whether it is wrong, and of which row
-        others.append(each)
+        others.append(expression)
     return {**made, **_of_frame(others, columns)} if others else made
 
 
@@ -112,19 +112,28 @@ def _of_frame(expressions: Sequence[Expression], columns: Mapping[str, pa.Array]
     """Return what expressions make of columns by polars; one step of a frame costs a third of a plan of all."""
     import polars as pl  # noqa: PLC0415 - only steps with such expressions need it
 
-    read = dict.fromkeys(name for each in expressions for name in each.fields) or [*columns][:1]
+    read = dict.fromkeys(name for expression in expressions for name in expression.fields) or [*columns][:1]
     height = len(columns[next(iter(read))])
     # Polars takes a column of one row for a value, of which some functions make something else.
     rows = {name: columns[name].take(pa.array([0, 0])) if height == 1 else columns[name] for name in read}
     frame = pl.DataFrame({name: pl.from_arrow(column) for name, column in rows.items()})
-    checks = {f":{number}": each.overflow for number, each in enumerate(expressions) if each.overflow is not None}
-    done = frame.with_columns(*(each.value.alias(f"={each.name}") for each in expressions), **checks)
-    for number, each in enumerate(expressions):
+    checks = {
+        f":{number}": expression.overflow
+        for number, expression in enumerate(expressions)
+        if expression.overflow is not None
+    }
+    done = frame.with_columns(*(expression.value.alias(f"={expression.name}") for expression in expressions), **checks)
+    for number, expression in enumerate(expressions):
         if f":{number}" in checks and (wrong := frame.filter(done[f":{number}"])).height:
-            shown = ", ".join(f"{name}: {wrong[name][0]!r}" for name in each.fields)
-            raise FieldsError(f"an integer is too large in {each.text}, for {shown}; cast to a larger type before")
+            shown = ", ".join(f"{name}: {wrong[name][0]!r}" for name in expression.fields)
+            raise FieldsError(
+                f"an integer is too large in {expression.text}, for {shown}; cast to a larger type before"
+            )
     oldest, done = pl.CompatLevel.oldest(), done.head(height)
-    return {each.name: done[f"={each.name}"].to_arrow(compat_level=oldest).cast(each.kind) for each in expressions}
+    return {
+        expression.name: done[f"={expression.name}"].to_arrow(compat_level=oldest).cast(expression.kind)
+        for expression in expressions
+    }
 
 
 @functools.lru_cache(maxsize=256)

@@ -181,7 +181,7 @@ class _Reading:
         if name in _CHECKED and (_is_integer(kind) or kind == pa.float64()):
             return Call(_CHECKED[name], numbers)
         if name in {"TrueDivide", "Div"} and kind == pa.float64():
-            doubles = (each if isinstance(each, pa.Scalar) else Call("cast", (each,), kind) for each in numbers)
+            doubles = (number if isinstance(number, pa.Scalar) else Call("cast", (number,), kind) for number in numbers)
             return Call("divide", tuple(doubles))
         if name == "FloorDivide" and _is_integer(kind) and self.kind_of(left) == kind:
             by = numbers[1].as_py() if isinstance(numbers[1], pa.Scalar) else None

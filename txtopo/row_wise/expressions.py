@@ -285,13 +285,13 @@ class _Reading:
         for part, is_chosen in (("truthy", is_truthy), ("falsy", ~is_truthy)):
             before, self.overflows = self.overflows, []
             parts[part] = self.read(inner[part])
-            self.overflows = [*before, *(is_chosen & each for each in self.overflows)]
+            self.overflows = [*before, *(is_chosen & overflow for overflow in self.overflows)]
         parts["truthy"], parts["falsy"] = self._wide([parts["truthy"], parts["falsy"]])
         return parts
 
     def _wide(self, trees: Sequence[Any]) -> list[Any]:
         """Return the parts of a result, values of 64 bits as of that type: polars takes those without one for 32."""
-        kinds = [self.type_of(self.expression(each)) for each in trees]
+        kinds = [self.type_of(self.expression(tree)) for tree in trees]
         if any(kind.is_float() or kind.is_unsigned_integer() for kind in kinds):  # they would become doubles
             return [*trees]
         return [
@@ -320,7 +320,7 @@ class _Reading:
                 return self._turned({"BinaryExpr": turned}, tree)
         if f"Operator.{operator}" in _FUNCTIONS:
             return tree
-        are_decimals = all(isinstance(each, polars.Decimal) for each in sides)
+        are_decimals = all(isinstance(side, polars.Decimal) for side in sides)
         if are_decimals and operator == "Multiply":
             return _function("Mul", left, right)
         if operator == "TrueDivide":
@@ -359,7 +359,7 @@ class _Reading:
     def _check_one_type(self, trees: Sequence[Any]) -> None:
         """Raise a FieldsError if a result is a text here and something else there: polars makes all texts."""
         polars = self._polars
-        kinds = {self.type_of(self.expression(each)) for each in trees} - {polars.Null}
+        kinds = {self.type_of(self.expression(tree)) for tree in trees} - {polars.Null}
         others = kinds - {polars.String}
         if polars.String in kinds and others:
             raise FieldsError(
@@ -375,7 +375,7 @@ class _Reading:
         return as_column(right, left, str(kind)) if _is_float(kind) and reads_column(left) else right
 
     def _check_quotient(self, sides: Sequence[Any]) -> None:
-        if any(isinstance(each, self._polars.Decimal) for each in sides) and not any(map(_is_float, sides)):
+        if any(isinstance(side, self._polars.Decimal) for side in sides) and not any(map(_is_float, sides)):
             raise FieldsError(
                 f"{self._text}: a quotient of decimals would be rounded to their digits; cast one to pl.Float64"
             )

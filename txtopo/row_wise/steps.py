@@ -60,13 +60,13 @@ class WithColumns(RowStep):
 
     def fields_after(self, fields: Fields) -> Fields:
         """Return the fields with those that are added behind the others."""
-        made = {each.name: f"{each.name}: {ddl_name(each.kind)}" for each in self.values}
+        made = {value.name: f"{value.name}: {ddl_name(value.kind)}" for value in self.values}
         kept = [made.pop(name, f"{name}: {ddl_name(kind)}") for name, kind in zip(fields, fields.types, strict=True)]
         return Fields(*kept, *made.values())
 
     def made_of(self, fields: Fields) -> Mapping[str, Sequence[str]]:
         """Return the fields that each expression reads."""
-        return {**super().made_of(fields), **{each.name: each.fields for each in self.values}}
+        return {**super().made_of(fields), **{value.name: value.fields for value in self.values}}
 
 
 @attrs.frozen
@@ -209,7 +209,7 @@ class EachBatch(OfFunction):
         name = self.name
         if not isinstance(made, pa.Table):
             raise FieldsError(f"{name} returned a {type(made).__name__}; return a table of Arrow")
-        missing = [each for each in self.fields if each not in made.column_names]
+        missing = [field for field in self.fields if field not in made.column_names]
         if missing:
             raise FieldsError(f"{name} returned a table without the field {missing[0]!r}")
         schema = self.fields.arrow_schema()

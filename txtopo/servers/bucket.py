@@ -320,7 +320,7 @@ class BucketHandler(BaseHTTPRequestHandler):
             f"<ETag>{escape(each.tag)}</ETag><Size>{each.size}</Size></Contents>"
             for key, each in page.objects.items()
         ]
-        parts += [f"<CommonPrefixes><Prefix>{shown(each)}</Prefix></CommonPrefixes>" for each in page.folders]
+        parts += [f"<CommonPrefixes><Prefix>{shown(folder)}</Prefix></CommonPrefixes>" for folder in page.folders]
         name = escape(bucket.rstrip("/"))
         return Answer(200, f"<ListBucketResult><Name>{name}</Name>{''.join(parts)}</ListBucketResult>".encode())
 
@@ -334,7 +334,7 @@ class BucketHandler(BaseHTTPRequestHandler):
     def _delete_several(self, content: bytes) -> Answer:
         bucket = self._key.partition("/")[0]
         found = ET.fromstring(content).iter()  # noqa: S314 - of a client on this machine
-        keys = [str(each.text) for each in found if each.tag.rpartition("}")[2] == "Key"]
+        keys = [str(element.text) for element in found if element.tag.rpartition("}")[2] == "Key"]
         for key in keys:
             self.objects.delete(f"{bucket}/{key}")
         gone = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)

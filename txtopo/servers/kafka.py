@@ -203,7 +203,7 @@ class KafkaTopics:
     def _finds_ends(self, topic: str, ends: list[dict[int, int]]) -> bool:
         client = _client()
         latest = client.admin.OffsetSpec.latest()
-        places = {client.TopicPartition(topic, each): latest for each in range(self._led(topic) or 0)}
+        places = {client.TopicPartition(topic, number): latest for number in range(self._led(topic) or 0)}
         level = client.IsolationLevel.READ_COMMITTED
         answers = self.admin().list_offsets(places, isolation_level=level, request_timeout=_ANSWER_SECS)
         try:
@@ -226,7 +226,7 @@ class KafkaTopics:
         found = self.admin().list_topics(timeout=_ANSWER_SECS).topics.get(topic)
         if found is None or found.error is not None:
             return None
-        return len([each for each in found.partitions.values() if each.leader >= 0])
+        return len([partition for partition in found.partitions.values() if partition.leader >= 0])
 
     def _serves(self, topic: str, partitions: int) -> bool:
         """Return whether all partitions of a topic answer; a partition with a leader may not answer yet."""
@@ -316,7 +316,7 @@ class KafkaBroker(KafkaTopics, JavaServer):
             seen = self.admin().list_topics(timeout=1)
         except _client().KafkaException:
             return False
-        led = (each.leader >= 0 for topic in seen.topics.values() for each in topic.partitions.values())
+        led = (partition.leader >= 0 for topic in seen.topics.values() for partition in topic.partitions.values())
         return bool(seen.brokers) and all(led)
 
     def _all_settings(self) -> dict[str, object]:

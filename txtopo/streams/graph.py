@@ -55,7 +55,7 @@ class Port:
     def fields(self) -> Fields:
         """The stream's fields, without the attempt."""
         if self.stream not in self.step.streams:
-            others = ", ".join(f"[{each!r}]" for each in self.step.streams)
+            others = ", ".join(f"[{stream!r}]" for stream in self.step.streams)
             raise FieldsError(f"{self.step.name!r} emits nothing" + (f" but {others}" if others else ""))
         return self.step.streams[self.stream].without_attempt()
 
@@ -385,8 +385,8 @@ class _Building:
 
     def _chain_name(self, last: Step) -> str:
         consumers = list(self._named_consumers(last))
-        clock = next((each for each in consumers if isinstance(each.component, EventClock)), None)
-        first = next((each.name for each in consumers if each.name), "")
+        clock = next((consumer for consumer in consumers if isinstance(consumer.component, EventClock)), None)
+        first = next((consumer.name for consumer in consumers if consumer.name), "")
         # What a clock of several sources has seen is kept by their ids, so this one is of the source alone.
         name = f"{last.base}-timed" if clock is not None else f"{first or last.base}-rows"
         while name in self._ids:

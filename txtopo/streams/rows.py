@@ -67,7 +67,7 @@ class RowWords(Shown, Generic[_S]):
             columns: names of fields, or expressions with names of their own.
             named: an expression for each name; the name of a field gives it another one.
         """
-        given = [(None, each) for each in columns] + list(named.items())
+        given = [(None, column) for column in columns] + list(named.items())
         if not given:
             raise FieldsError("it selects nothing; name the fields to keep")
         names: dict[str, str] = {}
@@ -96,7 +96,7 @@ class RowWords(Shown, Generic[_S]):
             columns: expressions with names of their own, such as ``"price * qty AS total"``.
             named: an expression for each name.
         """
-        made = [expression(each, self.fields) for each in columns]
+        made = [expression(column, self.fields) for column in columns]
         made += [expression(each, self.fields, name) for name, each in named.items()]
         names = [each.name for each in made]
         if not made:

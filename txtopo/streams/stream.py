@@ -138,18 +138,18 @@ class Stream(RowWords["Stream"], Outputs):
                 raise ConfigError(f"{other!r} is no stream; write union(stream, …)")
             self._same_flow(other._graph)
             if _kinds(other.fields) != _kinds(self.fields):
-                one, another = (fields_text(each.fields) for each in (self, other))
+                one, another = (fields_text(stream.fields) for stream in (self, other))
                 raise FieldsError(f"one stream has {one}, another {another}; give both the same fields")
         streams, ports = [self], _ports_in(self._made())
         for other in others:  # one that is there already comes a second time by a step of its own
             own = _ports_in(other._made())
             streams.append(other._ordered_as(self) if own & ports or other.fields != self.fields else other)
             ports |= own
-        bases = list(dict.fromkeys(each._base for each in streams))
-        clock = self._clock if all(each._clock == self._clock for each in streams) else None
-        made: dict[str, Any] = {"inputs": tuple(each._made() for each in streams), "base": "-and-".join(bases)}
+        bases = list(dict.fromkeys(stream._base for stream in streams))
+        clock = self._clock if all(stream._clock == self._clock for stream in streams) else None
+        made: dict[str, Any] = {"inputs": tuple(stream._made() for stream in streams), "base": "-and-".join(bases)}
         made["streams"] = {DEFAULT_STREAM: self.fields.with_attempt()}
-        is_changes = any(each._is_changes for each in streams)
+        is_changes = any(stream._is_changes for stream in streams)
         return self._step("union", clock_after=clock, is_changes=is_changes, **made)
 
     # Time, keys and own components.
@@ -269,14 +269,14 @@ class Stream(RowWords["Stream"], Outputs):
         join = StreamsJoined(name or f"{self._base}-join-{other._base}", how, within, optional_duration(ttl, "ttl"))
         left, right = self._alone(), other._alone()
         other_keys = list(right._keys(other_keys))
-        clocks = [each._timed("join") if join.is_by_time else None for each in (left, right)]
+        clocks = [stream._timed("join") if join.is_by_time else None for stream in (left, right)]
         is_grouped_twice = left._made() == right._made() and keys != other_keys
         is_timed_twice = left._made().step is right._made().step and clocks[0] != clocks[1]
         if is_grouped_twice or is_timed_twice:  # a component is grouped in one way, and has one time
             right = right._ordered_as(right)
         sides = [
-            Side(each._made(), own, clock, names)
-            for each, own, clock, names in zip((left, right), (keys, other_keys), clocks, (None, rename), strict=True)
+            Side(stream._made(), own, clock, names)
+            for stream, own, clock, names in zip((left, right), (keys, other_keys), clocks, (None, rename), strict=True)
         ]
         port = Port(join.step(self._graph, sides))
         return Stream(self._graph, port, is_changes=within is None and how == "left")
@@ -512,7 +512,7 @@ class Stream(RowWords["Stream"], Outputs):
         clock, together = self._clock, self._together
         match made:
             case WithColumns():
-                changed = {each.name for each in made.values}
+                changed = {value.name for value in made.values}
                 if clock is not None and clock.time in changed and not clock.is_lost:
                     raise FieldsError(
                         f"it changes {clock.time!r}, the event time by which {clock.step.name!r} goes; do so before "
@@ -804,10 +804,10 @@ def _checked(fields: Fields, keys: Sequence[str], aggregates: Mapping[str, Aggre
     if not aggregates:
         raise FieldsError("it aggregates nothing; write for example agg(orders=Count())")
     schema = fields.arrow_schema()
-    for name, each in aggregates.items():
-        if not isinstance(each, Aggregate):
-            raise ConfigError(f"{name}={each!r} is no aggregate; write for example {name}=Sum('price')")
-        for field, kind in zip(each.inputs, each.inputs.types, strict=True):
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise ConfigError(f"{name}={aggregate!r} is no aggregate; write for example {name}=Sum('price')")
+        for field, kind in zip(aggregate.inputs, aggregate.inputs.types, strict=True):
             if field not in fields:
                 near = did_you_mean(field, fields) or f"; the fields are {', '.join(fields)}"
                 how = "" if field.isidentifier() else f"; an expression comes before: with_columns(x={field!r})"
@@ -817,7 +817,7 @@ def _checked(fields: Fields, keys: Sequence[str], aggregates: Mapping[str, Aggre
                 raise FieldsError(f"{name}: field {field!r} is {own}, not {ddl_name(kind)}")
         if name in keys:
             raise FieldsError(f"{name!r} is a field of the key; give the aggregate another name")
-    typed = {name: each.typed(schema) for name, each in aggregates.items()}
+    typed = {name: aggregate.typed(schema) for name, aggregate in aggregates.items()}
     Aggregation(fields.subset(keys), typed)  # raises if types do not go together
     return typed
 

@@ -300,7 +300,9 @@ class CoreChecker:
     def _has_others(self, txid: int, core: Coordinator) -> bool:
         """Whether another transaction could be processed; what follows one of an opaque spout could not."""
         end = pending_end(core.committed, core.limits)
-        ready = {other for other, each in core.pending.items() if other <= end and each.status is Status.READY}
+        ready = {
+            other for other, transaction in core.pending.items() if other <= end and transaction.status is Status.READY
+        }
         return self.spout.repeats and bool(ready - {txid})
 
     def _attempts_of(self, job_id: int) -> list[TransactionAttempt]:
@@ -327,7 +329,9 @@ class CoreChecker:
             attempts = event.attempts
         elif isinstance(event, Processed | Failed):
             attempts = (event.attempt,)
-        for job_id in {self.job_of[each] for each in attempts if each in self.job_of and self._is_live(each)}:
+        for job_id in {
+            self.job_of[attempt] for attempt in attempts if attempt in self.job_of and self._is_live(attempt)
+        }:
             if job_id not in self.begun:
                 self.begun.add(job_id)
                 self._move(self._attempts_of(job_id))
@@ -466,7 +470,7 @@ def check_journal(parts: Sequence[JournalPart], committed: int, after: int = 0) 
         Violation: a transaction is missing or occurs twice.
     """
     entries = counting_entries(parts, lambda entry: entry.last <= committed)
-    txids = [each.txid for entry in entries for each in entry.transactions]
+    txids = [transaction.txid for entry in entries for transaction in entry.transactions]
     require(
         txids == list(range(after + 1, committed + 1)), f"each transaction commits once, in order (promise 1): {txids}"
     )
@@ -482,8 +486,8 @@ def check_input(entries: Sequence[JournalEntry], spouts: Collection[str], tuples
     Raises:
         Violation: some input is missing or was counted twice.
     """
-    transactions = [each for entry in entries for each in entry.transactions]
-    if any(each.is_dead_letter for each in transactions):
+    transactions = [transaction for entry in entries for transaction in entry.transactions]
+    if any(transaction.is_dead_letter for transaction in transactions):
         return  # the number of tuples in a dead letter is unknown; their txids are checked elsewhere
-    taken = sum(each.fingerprints.get(spout, (0, 0))[0] for each in transactions for spout in spouts)
+    taken = sum(transaction.fingerprints.get(spout, (0, 0))[0] for transaction in transactions for spout in spouts)
     require(taken == tuples, f"nothing is lost or doubled (promise 16): {taken} tuples were committed, of {tuples}")

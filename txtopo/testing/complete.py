@@ -132,7 +132,9 @@ def _with_mocks(plan: PlainPlan, mock_sources: MockSources) -> PlainPlan:
             if stream not in spouts[name].streams:
                 known = ", ".join(map(repr, spouts[name].streams))
                 raise TopologyError(f"spout {name!r} has no stream {stream!r} to mock; its streams are: {known}")
-    return attrs.evolve(plan, components=tuple(_mocked(each, mock_sources.get(each.id)) for each in plan.components))
+    return attrs.evolve(
+        plan, components=tuple(_mocked(component, mock_sources.get(component.id)) for component in plan.components)
+    )
 
 
 def _mocked(

@@ -159,7 +159,7 @@ class InlineTopology:
         self._lock = lock
         self._rng = rng
         self._plan = plan.limited(config)
-        self._prototypes = {each.id: cloudpickle.dumps(each.component) for each in self._plan.components}
+        self._prototypes = {component.id: cloudpickle.dumps(component.component) for component in self._plan.components}
         self._is_active = False
         self._is_over = self._has_given_up = False
         self._is_quiet = False
@@ -233,7 +233,7 @@ class InlineTopology:
         with self._lock:
             if self._has_given_up:
                 return False
-            return self._is_over or (self._is_quiet and all(each.is_done() for each in self._workers))
+            return self._is_over or (self._is_quiet and all(worker.is_done() for worker in self._workers))
 
     def raise_if_given_up(self) -> None:
         """Raise what ended the topology, if its workers died more often than ``topology.worker.max.restarts`` allows.
@@ -247,7 +247,7 @@ class InlineTopology:
     def statistics(self) -> Mapping[str, Counts]:
         """Return the counts of each component's tasks, those of dead workers included."""
         with self._lock:
-            return by_component([*self._lost, *(each for status in self.statuses() for each in status.counts)])
+            return by_component([*self._lost, *(count for status in self.statuses() for count in status.counts)])
 
     def statuses(self) -> list[WorkerStatus]:
         """Return what the workers say of themselves."""
@@ -390,7 +390,7 @@ class InlineTopology:
                 for _ in range(_QUIET_PASSES_MAX):  # a cycle may never be quiet: then time passes anyway
                     if not self.run_pass():
                         break
-                if self._is_quiet and all(each.is_idle() and not each.pending() for each in self._workers):
+                if self._is_quiet and all(worker.is_idle() and not worker.pending() for worker in self._workers):
                     return
             if self._cluster.is_simulated:
                 self._cluster.advance_time(TIMERS_SECS)

@@ -267,7 +267,7 @@ class MemoryLog(Shared):
     def share(self, client: MemoryLogClient) -> set[TopicPartition]:
         """Return the partitions that a member is to have: members that want a topic take its partitions in turn."""
         members = self._group(client.settings.group_id).members
-        there = [each for topic in self.topics() for each in topic.all_partitions()]
+        there = [partition for topic in self.topics() for partition in topic.all_partitions()]
         wants = {member: set(member.topics.chosen(there)) for member in members if member.topics}
         share = set()
         for number, partition in enumerate(sorted(set().union(*wants.values()))):
@@ -305,30 +305,34 @@ class MemoryLogReader(KafkaLog):
     def starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where partitions begin."""
         with self._asking("starts"):
-            return {each: self._log.log(each).begin for each in partitions}
+            return {partition: self._log.log(partition).begin for partition in partitions}
 
     def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where the partitions that have a leader end."""
         with self._asking("ends"):
-            return {each: self._log.log(each).end for each in partitions if each not in self._log.leaderless}
+            return {
+                partition: self._log.log(partition).end
+                for partition in partitions
+                if partition not in self._log.leaderless
+            }
 
     def at(self, partitions: Collection[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         """Return the first offsets at or after a time."""
         with self._asking("at"):
-            return {each: self._at(self._log.log(each), timestamp_ms) for each in partitions}
+            return {partition: self._at(self._log.log(partition), timestamp_ms) for partition in partitions}
 
     def stored(self, partitions: Collection[TopicPartition], group: str) -> dict[TopicPartition, StoredOffset]:
         """Return what a group has committed."""
         with self._asking("stored"):
             known = self._log.committed(group)
-            return {each: known[each] for each in partitions if each in known}
+            return {partition: known[partition] for partition in partitions if partition in known}
 
     def store(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
         """Store offsets for a group."""
         if offsets:
             with self._asking("store"):
-                there = {each for topic in self._log.topics() for each in topic.all_partitions()}
-                self._log.store(group, {each: StoredOffset(at) for each, at in offsets.items() if each in there})
+                there = {partition for topic in self._log.topics() for partition in topic.all_partitions()}
+                self._log.store(group, {offset: StoredOffset(at) for offset, at in offsets.items() if offset in there})
 
     def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
         """Yield the records of spans."""

@@ -232,5 +232,6 @@ def _attempts(texts: tuple[str, ...]) -> tuple[TransactionAttempt, ...]:
 
 def _assigned(texts: tuple[str, ...], metadata: Any = _OF_ITS_TXID) -> tuple[actions.AssignedAttempt, ...]:
     return tuple(
-        actions.AssignedAttempt(each, _metadata(each.txid, metadata), _planned(each.txid)) for each in _attempts(texts)
+        actions.AssignedAttempt(attempt, _metadata(attempt.txid, metadata), _planned(attempt.txid))
+        for attempt in _attempts(texts)
     )

@@ -114,7 +114,7 @@ class Checks:
 
     def last_of(self, slug: str) -> Check | None:
         """Return the last check of a topology."""
-        return next((each for each in reversed(list(self._checks.values())) if each.slug == slug), None)
+        return next((check for check in reversed(list(self._checks.values())) if check.slug == slug), None)
 
     def cancel(self, slug: str) -> Check:
         """End the check of a topology that runs; raise CheckRuns if none does."""

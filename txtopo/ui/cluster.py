@@ -72,7 +72,7 @@ class ClusterBackend:
     def topologies(self) -> answers.Topologies:
         """See :class:`~txtopo.inspect.questions.Backend`, as for all methods."""
         seen = self._refreshed()
-        found = [self._summary(seen, each) for each in seen.topologies.values()]
+        found = [self._summary(seen, topology) for topology in seen.topologies.values()]
         place = ", ".join(seen.nimbuses) or "a cluster of which no nimbus answers"
         found.sort(key=lambda each: each.id)
         return answers.Topologies(version(), place, is_cluster=True, topologies=found)
@@ -107,7 +107,7 @@ class ClusterBackend:
             return attrs.evolve(found, can=answers.CanCheck())
         if isinstance(found, answers.Runs):
             own = slug.partition(OF_RUN)[0]
-            runs = [attrs.evolve(each, slug=f"{own}{''.join(each.slug.partition(OF_RUN)[1:])}") for each in found.runs]
+            runs = [attrs.evolve(run, slug=f"{own}{''.join(run.slug.partition(OF_RUN)[1:])}") for run in found.runs]
             return answers.Runs(runs)
         return found
 
@@ -126,27 +126,27 @@ class ClusterBackend:
         nimbuses = [
             answers.Nimbus(
                 address,
-                is_leader=each.is_leader,
+                is_leader=nimbus.is_leader,
                 is_alive=address in seen.nimbuses,
-                started_at=each.started_at,
-                version=each.version,
+                started_at=nimbus.started_at,
+                version=nimbus.version,
                 code_held=[topology.id for topology in topologies if address in topology.holders],
             )
-            for address, each in sorted(self._nimbuses.items())
+            for address, nimbus in sorted(self._nimbuses.items())
         ]
         supervisors = [
             answers.Supervisor(
-                each.address,
-                started_at=each.started_at,
-                slots=each.slots_total,
-                used=each.slots_used,
+                supervisor.address,
+                started_at=supervisor.started_at,
+                slots=supervisor.slots_total,
+                used=supervisor.slots_used,
                 drivers=[
                     answers.Driver(slug_of(one.id), one.id, None if one.heartbeat is None else one.heartbeat.pid)
                     for one in topologies
-                    if one.assignment is not None and one.assignment.supervisor == each.id
+                    if one.assignment is not None and one.assignment.supervisor == supervisor.id
                 ],
             )
-            for each in seen.supervisors
+            for supervisor in seen.supervisors
         ]
         return answers.Cluster(time.time(), nimbuses, supervisors, seen.why)
 
@@ -171,9 +171,9 @@ class ClusterBackend:
             return self._last
 
     def _read(self) -> _Seen:
-        nimbuses = {each.address: each for each in self._client.nimbuses()}
+        nimbuses = {nimbus.address: nimbus for nimbus in self._client.nimbuses()}
         supervisors = self._client.supervisors()
-        topologies = {slug_of(each.id): each for each in self._client.topologies()}
+        topologies = {slug_of(topology.id): topology for topology in self._client.topologies()}
         summaries = self._client.page()
         self._client.learn(nimbuses)
         self._nimbuses |= nimbuses

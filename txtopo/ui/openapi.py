@@ -33,12 +33,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/api/v1/topology"): Operation("All topologies", Topologies),
     ("get", "/api/v1/cluster"): Operation("The daemons of a cluster; 404 if this page is of a folder", Cluster),
     **{
-        ("get", f"{_OF_TOPOLOGY}/{each.path}".removesuffix("/")): Operation(
-            each.summary,
-            each.answer if each.path else PageHeader,
-            {parameter.name: parameter.kind for parameter in each.parameters},
+        ("get", f"{_OF_TOPOLOGY}/{question.path}".removesuffix("/")): Operation(
+            question.summary,
+            question.answer if question.path else PageHeader,
+            {parameter.name: parameter.kind for parameter in question.parameters},
         )
-        for each in QUESTIONS
+        for question in QUESTIONS
     },
     ("get", "/api/v1/check/{number}"): Operation("An audit or a replay that the page has begun", Check),
     ("post", f"{_OF_TOPOLOGY}/audit"): Operation("Begin an audit", Begun),

@@ -83,7 +83,11 @@ class Sessions:
     def begin(self, token: str) -> str | None:
         """Use up a token, and return a new session's secret; None if the token is not good, or no more."""
         with self._lock:
-            found = [each for each in self._invitations if hmac.compare_digest(each.encode(), token.encode())]
+            found = [
+                invitation
+                for invitation in self._invitations
+                if hmac.compare_digest(invitation.encode(), token.encode())
+            ]
             if not found or self._invitations.pop(found[0]) < self._clock():
                 return None
             session = secrets.token_urlsafe(32)

@@ -438,10 +438,10 @@ class Supervisor:
         """Move the run from one phase to the next if it can."""
         left = [worker for worker in self._workers if worker.state is not WorkerState.ENDED]
         at_rest = self._at_rest(left)
-        if self._phase is RunPhase.WORKING and at_rest is not None and all(each.is_done for each in at_rest):
+        if self._phase is RunPhase.WORKING and at_rest is not None and all(health.is_done for health in at_rest):
             self._drain(0.0)
         if self._phase is RunPhase.DRAINING and (
-            self._now >= self._deadline or (at_rest is not None and not any(each.pending for each in at_rest))
+            self._now >= self._deadline or (at_rest is not None and not any(health.pending for health in at_rest))
         ):
             # By the last health of all workers, those that have ended included: one that is just being replaced has
             # none, and what its spouts had left is unknown.

@@ -19,8 +19,8 @@ class BrokerConnection(KafkaConnection):
         """Return partitions in the client's form, with their offsets if they have any."""
         kind = self.library.TopicPartition
         if isinstance(partitions, Mapping):
-            return [kind(each.topic, each.partition, offset) for each, offset in partitions.items()]
-        return [kind(each.topic, each.partition) for each in partitions]
+            return [kind(partition.topic, partition.partition, offset) for partition, offset in partitions.items()]
+        return [kind(partition.topic, partition.partition) for partition in partitions]
 
     def check(self, places: Iterable[Any]) -> None:
         """Raise the first error among answers about partitions."""

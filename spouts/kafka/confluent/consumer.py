@@ -278,10 +278,10 @@ class BrokerConsumer(KafkaConsumer):
 
     def _stored_places(self, offsets: Mapping[TopicPartition, StoredOffset]) -> list[Any]:
         kind = self._library.TopicPartition
-        return [kind(each.topic, each.partition, at.offset, at.metadata) for each, at in offsets.items()]
+        return [kind(offset.topic, offset.partition, at.offset, at.metadata) for offset, at in offsets.items()]
 
     def _partitions(self, places: Iterable[Any]) -> set[TopicPartition]:
-        return {self._partition(each.topic, each.partition) for each in places}
+        return {self._partition(place.topic, place.partition) for place in places}
 
     def _partition(self, topic: str, number: int) -> TopicPartition:
         found = self._by_place.get((topic, number))

@@ -202,7 +202,11 @@ class BrokerLog(KafkaLog):
             key, lambda admin: admin.alter_consumer_group_offsets(question, **self._within()), f"group {group!r}"
         )
         # A topic that was deleted meanwhile has no offset to store, and must not fail the others.
-        there = [each for each in answer.topic_partitions if each.error is None or each.error.name() != _UNKNOWN]
+        there = [
+            partition
+            for partition in answer.topic_partitions
+            if partition.error is None or partition.error.name() != _UNKNOWN
+        ]
         self._connection.check(there)
 
     def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
@@ -512,7 +516,7 @@ def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:
         group = [left.popleft()]
         total = group[0].end - group[0].start
         while left and total + left[0].end - left[0].start <= GROUP_OFFSETS:
-            if any(left[0].partition == each.partition for each in group):
+            if any(left[0].partition == span.partition for span in group):
                 break
             group.append(left.popleft())
             total += group[-1].end - group[-1].start

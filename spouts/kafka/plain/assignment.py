@@ -112,7 +112,11 @@ class Assignment:
         for partition, progress in reader.partitions.items():
             if progress.topic_id == NO_ID:
                 progress.topic_id = ids.get(partition, NO_ID)
-        others = [each for each, of in reader.partitions.items() if _is_another(of.topic_id, ids.get(each, NO_ID))]
+        others = [
+            partition
+            for partition, of in reader.partitions.items()
+            if _is_another(of.topic_id, ids.get(partition, NO_ID))
+        ]
         for partition, start in reader.consumer.log.starts(others).items():
             if reader.seek(reader.partitions[partition], start):
                 reader.report_input(f"{partition}: the topic was deleted and created again; reading begins at {start}")
@@ -120,7 +124,7 @@ class Assignment:
 
     def _take_share(self, found: Sequence[Topic]) -> None:
         config, consumer = self._reader.config, self._reader.consumer
-        chosen = config.topics.chosen(each for topic in found for each in topic.all_partitions())
+        chosen = config.topics.chosen(partition for topic in found for partition in topic.all_partitions())
         share = set(config.partitioner.share(chosen, self._reader.context.this_task_index, self._tasks))
         before = set(self._reader.partitions)
         if share == before:

@@ -47,7 +47,7 @@ class Lag:
         known = [progress for partition, progress in self._reader.partitions.items() if partition in self._ranges]
         if not known:
             return None
-        return sum(max(0, self._ranges[each.partition].end - each.committed_offset) for each in known)
+        return sum(max(0, self._ranges[partition.partition].end - partition.committed_offset) for partition in known)
 
     def _refreshed(self, done: Future[dict[TopicPartition, LogRange]]) -> None:
         # A failure only costs the metrics of this minute.
@@ -65,16 +65,16 @@ def lag_metrics(partitions: Collection[PartitionProgress], ranges: Mapping[Topic
     record. A partition whose range is not known has 0.
     """
     metrics: dict[str, int] = {}
-    for each in sorted(partitions, key=lambda progress: progress.partition):
-        topic, number = each.partition.topic, each.partition.partition
-        log = ranges.get(each.partition)
+    for partition in sorted(partitions, key=lambda progress: progress.partition):
+        topic, number = partition.partition.topic, partition.partition.partition
+        log = ranges.get(partition.partition)
         values = {
             # A new leader may not know all of the log yet; a lag below 0 would hide that of other partitions.
-            "spoutLag": 0 if log is None else max(0, log.end - each.committed_offset),
+            "spoutLag": 0 if log is None else max(0, log.end - partition.committed_offset),
             "earliestTimeOffset": 0 if log is None else log.begin,
             "latestTimeOffset": 0 if log is None else log.end,
-            "latestEmittedOffset": 0 if log is None else each.latest_emitted or 0,
-            "latestCompletedOffset": 0 if log is None else each.committed_offset,
+            "latestEmittedOffset": 0 if log is None else partition.latest_emitted or 0,
+            "latestCompletedOffset": 0 if log is None else partition.committed_offset,
             "recordsInPartition": 0 if log is None else log.end - log.begin,
         }
         for name, value in values.items():

@@ -138,7 +138,7 @@ class Reducer:
                 stored, asked = stored.filter(is_alive), asked[is_alive.to_numpy()]
             at, last = self._schema.get_field_index(self.time), untils[-1]
             times = [stored[self.time], *(in_memory(part.rows).column(at) for part in parts)]
-            if any(_min(each, last + 1) <= last for each in times):
+            if any(_min(time, last + 1) <= last for time in times):
                 return self._in_turn(stored, list(zip(untils, map(self._with_txid, parts), strict=True)), reduction)
         return folded_in(asked, stored, new, reduction.by_column(list(self.rows.value)))
 

@@ -170,7 +170,9 @@ class Segments:
     @property
     def rows(self) -> pa.Table:
         """All rows."""
-        return pa.concat_tables([self._schema.empty_table(), *(each.live_rows for each in self._by_path.values())])
+        return pa.concat_tables(
+            [self._schema.empty_table(), *(segment.live_rows for segment in self._by_path.values())]
+        )
 
     def rows_of(self, path: str) -> pa.Table | None:
         """Return all rows of a segment; None if it is not held. It may be called in any thread."""
@@ -299,7 +301,7 @@ class Segments:
     def _in_order(self, numbers: Positions, names: Sequence[str]) -> pa.Table:
         """Return the columns ``names`` of rows by number, given in rising order."""
         segments = sorted(self._by_path.values(), key=lambda each: each.first)
-        chunks = [(each.first + at, rows) for each in segments for at, rows in each.chunks]
+        chunks = [(segment.first + at, rows) for segment in segments for at, rows in segment.chunks]
         bounds = numbers.searchsorted([*(first for first, _ in chunks), self._next])
         parts = [
             rows.select(names).take(pa.array(numbers[start:end] - first))  # a portion is small enough for that

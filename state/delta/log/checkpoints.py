@@ -77,7 +77,7 @@ def make_checkpoint(
             sync_files([location.root / checkpoint_path(version)])
         return
     folder = location.folder
-    entries = [folder.get(entry_path(each)) for each in range(base + 1, version + 1)]
+    entries = [folder.get(entry_path(number)) for number in range(base + 1, version + 1)]
     made = _brought_on(folder.get(parts[0]), entries) if len(parts) == 1 else None
     rows = _by_delta_rs(folder, parts, base + 1, entries) if made is None else made
     needed = rows.filter(pa.array(_are_needed(rows, is_there), pa.bool_()))

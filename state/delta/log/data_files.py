@@ -176,7 +176,7 @@ def partition_text(value: Any) -> str | None:
     return str(value)
 
 
-_FILE_NAMES, _VECTOR_NAMES = ([each.name for each in attrs.fields(kind)] for kind in (DataFile, Vector))
+_FILE_NAMES, _VECTOR_NAMES = ([field.name for field in attrs.fields(kind)] for kind in (DataFile, Vector))
 
 
 @attrs.frozen(eq=False)

@@ -204,17 +204,17 @@ def complete_transactions(
         missing.update(places for places in map(_places_in, removed) if not all(map(is_there, places)))
         version -= 1
     if version < 0:
-        return {txid for each, txid in _valid_among(entries) if each in whole}
+        return {txid for number, txid in _valid_among(entries) if number in whole}
     log = KeptLog.of(location.folder)
-    openable, older = log.versions(), [each for each in log.entries if each < version]
-    entries += [entry for each in reversed(older) if (entry := read_entry(location, each)) is not None]
+    openable, older = log.versions(), [number for number in log.entries if number < version]
+    entries += [entry for number in reversed(older) if (entry := read_entry(location, number)) is not None]
 
     def is_complete(each: int) -> bool:
         if each > version:
             return each in whole and each in {latest, *openable}
         return each in openable and all(is_there(place) for places in files_at(each) for place in places)
 
-    return {txid for each, txid in _valid_among(entries) if is_complete(each)}
+    return {txid for number, txid in _valid_among(entries) if is_complete(number)}
 
 
 def _places_in(action: Mapping[str, Any]) -> tuple[str, ...]:

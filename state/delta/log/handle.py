@@ -51,7 +51,7 @@ class Handle(DeltaTable):
         try:
             if known is None or not 0 <= since < version:
                 since, known = self._of_checkpoint(version)
-            paths = [f"{LOG_FOLDER}/{each:020d}.json" for each in range(since + 1, version + 1)]
+            paths = [f"{LOG_FOLDER}/{number:020d}.json" for number in range(since + 1, version + 1)]
             # In a bucket many at a time: each waits for its answer.
             entries = [beside(functools.partial(self._folder.get, path)) for path in paths]
             return {**known, **{name: number for entry in entries for name, number in _in_entry(entry()).items()}}

@@ -268,7 +268,7 @@ def shown_ends(metadata_dir: Folder, topology_id: str, states: Collection[str], 
         # A rewind may have gone back to where a file begins: later ones are undone, and others end elsewhere.
         ends = {end for end in ends if end <= each.committed} | {each.committed}
     ends |= _txids_of(points.points.values())
-    since = max((each.since.txid for each in points.points.values()), default=0)
+    since = max((point.since.txid for point in points.points.values()), default=0)
     ends |= {group.entry.last for group in journal.backwards(last, since)}
     return {txid for txid in ends if txid <= last and points.show(txid)}
 
@@ -291,8 +291,8 @@ class _Points:
     def show(self, txid: int) -> bool:
         """Whether all tables can be shown as of the end of a group: nothing was written since the point before."""
         return all(
-            each.shows(txid) or self.writes()[name].has_none(each.until(txid), txid)
-            for name, each in self.points.items()
+            point.shows(txid) or self.writes()[name].has_none(point.until(txid), txid)
+            for name, point in self.points.items()
         )
 
     def common(self, bound: int) -> ShownPoints:
@@ -304,7 +304,7 @@ class _Points:
         if not own:
             return ShownPoints((), ShownPoint(bound), ShownPoint(bound))
         since = max((each.since for each in own), key=lambda each: each.txid)
-        begun = max((each for name, each in self.header.begun_after.items() if name in self.points), default=0)
+        begun = max((number for name, number in self.header.begun_after.items() if name in self.points), default=0)
         known = {point.txid: point for each in own for point in (*each.points, each.since) if point.txid < since.txid}
         points = [known[txid] for txid in sorted(known) if txid >= begun and self.show(txid)]
         last = max((each.last for each in own), key=lambda each: each.txid)
@@ -415,7 +415,7 @@ def _refuse_before_begin(header: JournalHeader, states: Collection[str], txid: i
     Raises:
         StateAccessError: it is before the begin of a state.
     """
-    begun = ((each, name) for name, each in header.begun_after.items() if name in states)
+    begun = ((number, name) for name, number in header.begun_after.items() if name in states)
     begun_after, name = max(begun, default=(0, ""))
     if txid < begun_after:
         raise StateAccessError(
@@ -447,7 +447,7 @@ def _as_of(
     tables = {name: exact_version_as_of(handle.versions, txid) for name, handle in handles.items()}
     missing = [name for name, table in tables.items() if table is None]
     writes = _writes_of(metadata_dir, header, missing, [txid]) if missing else {}
-    if not all(each.has_none(0, txid) for each in writes.values()):
+    if not all(write.has_none(0, txid) for write in writes.values()):
         return None
     found = {}
     for name, table in tables.items():

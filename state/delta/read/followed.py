@@ -107,7 +107,7 @@ class FollowedRows:
                 self._enter(step.after)
         if self.owner.expires and not self.keys:
             expires, taken = self.owner.expires, self._taken
-            stayed = [each.rows for path, each in self._files.items() if each is not None and path not in come]
+            stayed = [file.rows for path, file in self._files.items() if file is not None and path not in come]
             expired = [rows.filter(are_over(rows, expires, taken)) for rows in stayed if before != taken]
             step = step and Step(
                 not_over(self._joined([step.before, *expired]), expires, before), not_over(step.after, expires, taken)
@@ -154,7 +154,7 @@ class FollowedRows:
             is_same = known is not None and known.file.vector == file.vector
             self._files[path] = known if is_same else self._open(version, file, known)
         gone = {path: each for path, each in before.items() if path not in self._files or self._files[path] is not each}
-        come = {path: each for path, each in self._files.items() if path not in before or before[path] is not each}
+        come = {path: file for path, file in self._files.items() if path not in before or before[path] is not file}
         return gone, come
 
     def doubled(self) -> pa.Table | None:
@@ -170,7 +170,7 @@ class FollowedRows:
         """Return all rows; None if files are gone."""
         if None in self._files.values():
             return None
-        rows = self._joined([each.rows for each in self._files.values() if each is not None])
+        rows = self._joined([file.rows for file in self._files.values() if file is not None])
         return rows if self.keys else self.alive(rows)
 
     def _enter(self, rows: pa.Table) -> None:

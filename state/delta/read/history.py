@@ -385,14 +385,14 @@ def is_last_write(versions: TableVersions, last: int, txid: int) -> bool:
     if owner is None or journal is None:
         return False
     try:
-        begin = next((each for each in journal.headers() if _is_of(each, owner, table)), None)
+        begin = next((header for header in journal.headers() if _is_of(header, owner, table)), None)
         return (
             begin is not None
             and (begin.committed <= last or (owner.state in begin.states and (begin.states[owner.state] or 0) == last))
             and not any(
-                owner.state in each.entry.states and each.entry.last > last
-                for each in journal.backwards(txid, last + 1)
-                if _is_of(each.header, owner, table)
+                owner.state in group.entry.states and group.entry.last > last
+                for group in journal.backwards(txid, last + 1)
+                if _is_of(group.header, owner, table)
             )
         )
     except DivergenceError:
@@ -406,9 +406,9 @@ def _group_of(location: Location, table: DeltaTable, owner: Owner, last: int) ->
         return None
     try:
         entries = [
-            each.entry
-            for each in journal.all_with(last)
-            if each.entry.last == last and owner.state in each.entry.states and _is_of(each.header, owner, table)
+            group.entry
+            for group in journal.all_with(last)
+            if group.entry.last == last and owner.state in group.entry.states and _is_of(group.header, owner, table)
         ]
     except DivergenceError:
         return None

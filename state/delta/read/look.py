@@ -100,7 +100,7 @@ def _last_of(rows: pa.Table) -> int | None:
 
 
 def _later(a: int | None, b: int | None) -> int | None:
-    return max((each for each in (a, b) if each is not None), default=None)
+    return max((number for number in (a, b) if number is not None), default=None)
 
 
 class FirstRows:

@@ -77,8 +77,8 @@ class ShownPoints:
     def around(self, txid: int) -> tuple[ShownPoint | None, ShownPoint | None]:
         """Return the last one before a transaction that none of them is, and the first after it."""
         every = [*self.points, *{self.since.txid: self.since, self.last.txid: self.last}.values()]
-        before = [each for each in every if each.txid < txid]
-        after = [each for each in every if each.txid > txid]
+        before = [point for point in every if point.txid < txid]
+        after = [point for point in every if point.txid > txid]
         return (before[-1] if before else None), (after[0] if after else None)
 
 
@@ -108,7 +108,7 @@ class GroupWrites:
         for part in counting_parts(parts, lambda _: True):
             firsts = {last: first for last, first in firsts.items() if last <= part.header.committed}
             firsts.setdefault(part.header.states.get(state) or 0, part.header.states.get(state) or 0)
-            firsts |= {each.last: each.first for each in part.entries if state in each.states}
+            firsts |= {entry.last: entry.first for entry in part.entries if state in entry.states}
         lasts = sorted(last for last in firsts if last)
         return GroupWrites(header.committed, before, tuple(firsts[last] for last in lasts), tuple(lasts))
 
@@ -144,8 +144,8 @@ class _Whole:
         """
         middle = low  # which is the first one, mostly
         while low < high:
-            telling = (each for each in range(middle, high) if each not in checkpoints)
-            told = ((each, self.has(each)) for each in itertools.islice(telling, _TELLING_MAX))
+            telling = (number for number in range(middle, high) if number not in checkpoints)
+            told = ((number, self.has(number)) for number in itertools.islice(telling, _TELLING_MAX))
             asked, is_whole = next((each for each in told if each[1] is not None), (0, True))
             if is_whole:
                 high = middle
@@ -199,7 +199,7 @@ class TableVersions:
                 since = ShownPoint(turn.txid or 0, turn.written_ms)
         lowest = since.txid
         points: list[ShownPoint] = []
-        older = (read_entry(location, each) for each in reversed([*log.entries]) if each < first)
+        older = (read_entry(location, number) for number in reversed([*log.entries]) if number < first)
         for found in standing(each for each in (*turns, entry, *older) if each is not None):
             if found.version >= first or found.txid is None or found.txid >= lowest:
                 continue
@@ -232,7 +232,9 @@ class TableVersions:
         """Return the newest version whose txid is up to one; None if it is not kept."""
         if (self.txid or 0) <= txid:
             return self.table
-        versions = [each for each in KeptLog.of(self.location.folder).versions() if each < self.table.version()]
+        versions = [
+            version for version in KeptLog.of(self.location.folder).versions() if version < self.table.version()
+        ]
         rolled_back_at = self.table.transaction_version(rolled_back_application(self.application)) or 0
         # Txids fall at the last rollback: if it restored more than is wanted, search before it, otherwise after it.
         rolled_back = read_entry(self.location, rolled_back_at) if rolled_back_at else None

@@ -202,7 +202,7 @@ class LogUpkeep:
         log = self._past.log()
         oldest_secs = schedule.now_secs - secs
         # The newest that is too old itself was the newest version when the time began.
-        old = [each for each, item in log.entries.items() if each <= version and item.modified_secs < oldest_secs]
+        old = [entry for entry, item in log.entries.items() if entry <= version and item.modified_secs < oldest_secs]
         first = self._past.last_transaction(max(old, default=0))
         is_aging = first < self._past.last_transaction(version)
         if not is_aging and first not in log.checkpoints and first in log.versions():
@@ -210,16 +210,16 @@ class LogUpkeep:
             self._past.make_checkpoint(first, is_there, is_newest=False)
             self._past.sync()
             log = self._past.log()
-        base = max((each for each in log.checkpoints if each <= first), default=0)
-        past_ones = [each for each in log.files if each < base]
+        base = max((checkpoint for checkpoint in log.checkpoints if checkpoint <= first), default=0)
+        past_ones = [file for file in log.files if file < base]
         own_turns = self._past.own_turns() if past_ones else ()  # once: delta-rs reads the log for it
-        for each in past_ones:
+        for number in past_ones:
             kept: tuple[str, ...] = ()
-            if each in of_points:
-                kept = (entry_path(each), checkpoint_path(each))
-            elif self._versions.is_turn(each, own_turns):
-                kept = (entry_path(each),)
-            deletion.delete(path for path in log.files[each] if path not in kept)
+            if number in of_points:
+                kept = (entry_path(number), checkpoint_path(number))
+            elif self._versions.is_turn(number, own_turns):
+                kept = (entry_path(number),)
+            deletion.delete(path for path in log.files[number] if path not in kept)
         return is_aging
 
     def _clean_files(

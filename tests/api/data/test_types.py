@@ -41,7 +41,7 @@ def test_decimals_that_are_none(text: str) -> None:
 )
 def test_values_of_nested_columns(kind: str, values: list[object]) -> None:
     """Lists, maps and structs are lists and dicts, with their nulls, also in slices and chunks of a column."""
-    items = [list(each.items()) if isinstance(each, dict) and kind.startswith("map") else each for each in values]
+    items = [list(value.items()) if isinstance(value, dict) and kind.startswith("map") else value for value in values]
     column = pa.array(items, parse_type(kind))
     assert python_values(column) == values
     assert python_values(column.slice(1, 2)) == values[1:3]

@@ -112,8 +112,8 @@ def test_generated_sources(
     """Of whatever kinds, in order or not, with and without times, over a restart: a plain loop says who waits."""
     if is_sorted:
         sources = {
-            name: attrs.evolve(each, seconds=sorted(each.seconds, key=lambda second: (second is None, second)))
-            for name, each in sources.items()
+            name: attrs.evolve(source, seconds=sorted(source.seconds, key=lambda second: (second is None, second)))
+            for name, source in sources.items()
         }
     config = Config(max_spout_pending=1, group_transactions_max=1)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").exists() else None) as folder:
@@ -141,8 +141,8 @@ def test_the_pages_api_says_who_waited(tmp_path: Path) -> None:
     """So does the answer about a transaction, with which the page is made."""
     run_inline(pair(tmp_path), Config(max_spout_pending=1))
     with contextlib.closing(FolderBackend(folder_at(tmp_path))) as backend:
-        found = [backend.transaction("skew", each.txid).journal.waited for each in transactions(tmp_path)]
-    assert found == [each.planned.ahead for each in transactions(tmp_path)]
+        found = [backend.transaction("skew", transaction.txid).journal.waited for transaction in transactions(tmp_path)]
+    assert found == [transaction.planned.ahead for transaction in transactions(tmp_path)]
     assert ("fast",) in found
 
 
@@ -150,7 +150,7 @@ def test_the_pages_api_says_who_waited(tmp_path: Path) -> None:
 def test_explain_says_who_waited(tmp_path: Path, command_line: Any) -> None:
     """A user who wonders why the lag of a source rises finds the spout named with its transaction."""
     run_inline(pair(tmp_path), Config(max_spout_pending=1))
-    txid = next(each.txid for each in transactions(tmp_path) if each.planned.ahead)
+    txid = next(transaction.txid for transaction in transactions(tmp_path) if transaction.planned.ahead)
     assert "fast: its event time was too far ahead of another spout's" in command_line.told(
         "explain", str(tmp_path), str(txid)
     )

@@ -257,9 +257,10 @@ def same_as_json(command_line, output, told):
     document = json.loads(line)
     assert not document["isProved"]
     findings = [
-        str(Finding(each["text"], each["transaction"], each["state"], each["version"])) for each in document["findings"]
+        str(Finding(finding["text"], finding["transaction"], finding["state"], finding["version"]))
+        for finding in document["findings"]
     ]
-    assert [f"✘ {each}" for each in findings] == [line for line in told.splitlines() if line.startswith("✘")]
+    assert [f"✘ {finding}" for finding in findings] == [line for line in told.splitlines() if line.startswith("✘")]
 
 
 def test_what_is_proved_as_json(command_line, output):
@@ -267,8 +268,8 @@ def test_what_is_proved_as_json(command_line, output):
     document = json.loads(command_line.told("audit", str(output), "--json"))
     assert document["isProved"]
     tables = document.pop("tables")
-    assert [(each["state"], each["first"], each["last"]) for each in tables] == [("words", 1, 4), ("total", 1, 4)]
-    assert all(each["rowsPut"] > 0 for each in tables)
+    assert [(table["state"], table["first"], table["last"]) for table in tables] == [("words", 1, 4), ("total", 1, 4)]
+    assert all(table["rowsPut"] > 0 for table in tables)
     assert document == {
         "topology": "crash",
         "isProved": True,
@@ -288,7 +289,9 @@ def test_what_is_proved_as_json(command_line, output):
         "notProved": {},
     }
     quick = json.loads(command_line.told("audit", str(output), "--json", "--quick"))
-    assert {(each["rowsPut"], each["rowsRemoved"], each["unread"]) for each in quick["tables"]} == {(None, None, None)}
+    assert {(table["rowsPut"], table["rowsRemoved"], table["unread"]) for table in quick["tables"]} == {
+        (None, None, None)
+    }
     refused = command_line("audit", str(output.parent), "--json")
     assert (refused.exit_code, refused.stdout) == (2, "")
 

@@ -1,5 +1,6 @@
 """``txtopo explain``: where a transaction stands, from the journal and from what a run leaves beside it."""
 
+import itertools
 import json
 import os
 import shutil
@@ -129,7 +130,7 @@ def test_a_run_that_goes_on(tmp_path, command_line):
 
         def shows():
             known = read_snapshot(snapshots_in(folder_at(tmp_path / METADATA_DIR)), "t")
-            found = {} if known is None else {each.txid: each for each in known[1].transactions}
+            found = {} if known is None else {transaction.txid: transaction for transaction in known[1].transactions}
             return 3 in found and (found[2].component, found[3].status) == ("keep", Status.PROCESSED.value)
 
         assert wait_until(shows, DEADLINE_SECS)
@@ -288,8 +289,9 @@ def test_what_is_asked_wrongly(tmp_path, command_line):
     assert "is a folder; --set needs a MODULE" in refused(command_line, tmp_path, 1, "--set", "window=3")
 
 
-def snapshot_writer(folder, incarnation, epoch):
-    return SnapshotWriter(folder, JournalHeader("t", incarnation, epoch, {"spout": "repeatable"}, 0, None, {}, {}), {})
+def snapshot_writer(folder, incarnation, epoch, clock=time.monotonic):
+    header = JournalHeader("t", incarnation, epoch, {"spout": "repeatable"}, 0, None, {}, {})
+    return SnapshotWriter(folder, header, {}, clock)
 
 
 @pytest.mark.parametrize("is_in_bucket", [False, True])
@@ -313,9 +315,11 @@ def test_a_snapshot_in_a_bucket_waits_for_news(bucket_server):
     """
     folder = ObjectFolder("s3://bucket/news", tuple(bucket_server.options.items()))
     snapshot = Snapshot(0, 1000, 1, 1, None, False, ())
-    writer = snapshot_writer(folder, "i", 1)
-    for now_ms in range(20):
+    tenths = itertools.count()
+    writer = snapshot_writer(folder, "i", 1, lambda: next(tenths) / 10)
+    for now_ms in range(30):
         writer.write(attrs.evolve(snapshot, now_ms=now_ms, committed=now_ms // 10))
+    assert bucket_server.requests() == Counter(HEAD=1, PUT=1)
     writer.write(attrs.evolve(snapshot, ended="it was stopped"))
     assert bucket_server.requests() == Counter(HEAD=1, PUT=2)
     assert read_snapshot(folder, "t")[1].ended == "it was stopped"

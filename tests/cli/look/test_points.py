@@ -34,7 +34,7 @@ def template(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
         run_through_slots(found, range(1, TRANSACTIONS + 1), int(time.time()))
-    kept = {name: each.table().kept(range(TRANSACTIONS + 1)) for name, each in found.topology().plan.states.items()}
+    kept = {name: state.table().kept(range(TRANSACTIONS + 1)) for name, state in found.topology().plan.states.items()}
     assert kept == {name: {0, *POINTS, TRANSACTIONS} for name in kept}
     return found.folder
 
@@ -201,8 +201,8 @@ def test_what_tables_keep_is_shown(command_line, place):
         assert "leave out --txid and --key" in command_line("state", "words", "--points", *options).stderr
     source = FolderBackend(folder_at(place.folder))
     for _ in range(2):
-        tables = {each.name: each for each in source.states("words").states}
-        assert {name: (each.disk_files, each.disk_bytes) for name, each in tables.items()} == sizes
+        tables = {state.name: state for state in source.states("words").states}
+        assert {name: (table.disk_files, table.disk_bytes) for name, table in tables.items()} == sizes
         (place.folder / "words" / "_data" / "more").write_bytes(b"more")
     assert [point.txid for point in tables["words"].points] == [*POINTS]
     assert (tables["words"].all_since.txid, tables["words"].error) == (TRANSACTIONS, None)
@@ -233,7 +233,7 @@ def test_the_writes_of_a_key_between_points(command_line, place):
     """Those that a version is left of are told, with the value after each; of the others, that they are not known."""
     lines = command_line.told("blame", ".", "all", "--state", "total").splitlines()
     cells = [line.split() for line in lines[2:]]
-    assert [each[0] for each in cells[:-1]] == ["6", "5", "?", "3", "?", "1"]
+    assert [cell[0] for cell in cells[:-1]] == ["6", "5", "?", "3", "?", "1"]
     assert [cells[index][1] for index in (2, 4)] == ["4-4", "2-2"]
     values = [read_table(place.folder / "total", txid)["n"].to_pylist() for txid in (6, 5, 3, 1)]
     assert [int(cells[index][-1]) for index in (0, 1, 3, 5)] == [value for (value,) in values]

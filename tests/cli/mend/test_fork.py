@@ -100,7 +100,11 @@ class Both:
     def planned(self, of: str):
         """Return each transaction with its metadata, and when it was planned."""
         entries = counting_entries(self.journal(of), lambda _: True)
-        return [(each.txid, each.metadata, each.planned) for entry in entries for each in entry.transactions]
+        return [
+            (transaction.txid, transaction.metadata, transaction.planned)
+            for entry in entries
+            for transaction in entry.transactions
+        ]
 
     def seen(self, of: str = "out"):
         """Return every file of a folder, but for the ones that SQLite makes for who reads its store."""
@@ -432,7 +436,7 @@ def test_a_decided_group_that_was_interrupted(command_line, both, step):
     with dying(step):
         both.run()
     refusals = [command_line.refusal("fork", "counting", txid, "side") for txid in ("3", "4")]
-    assert ["start one, which finishes" in each for each in refusals] == [True, False]
+    assert ["start one, which finishes" in refusal for refusal in refusals] == [True, False]
     both.run(until=3)
     assert "forked after transaction 3" in command_line.told("fork", "counting", "3", "side")
 

@@ -132,12 +132,12 @@ def test_the_page_shows_it_under_its_new_id_only(command_line, killed):
     command_line.told("rename", "job", "--yes", *words(**NEW))
     time.sleep(FACTS_SECS)
     for source in (page, FolderBackend(folder_at(pathlib.Path("out")))):
-        assert [each.id for each in source.topologies().topologies] == ["store"]
+        assert [topology.id for topology in source.topologies().topologies] == ["store"]
         assert list(source.health()) == ["store"]
         for slug in ("store", "shop"):
             header = source.header(slug)
             assert (header.id, header.slug, header.committed, header.can.audit) == ("store", "store", 4, True)
-            assert sorted(each.committed or 0 for each in source.runs(slug).runs) == [0, 2, 4]
+            assert sorted(run.committed or 0 for run in source.runs(slug).runs) == [0, 2, 4]
         assert source.header("store@1").committed == 2
         assert "topology 'store'" in source.transaction("store", 2).story[0].text
     run_topology(load_target("job", NEW).topology)

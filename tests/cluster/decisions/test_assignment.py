@@ -43,16 +43,20 @@ def _view(
     endings: dict[tuple[str, int], Ending] | None = None,
 ) -> ClusterView:
     return ClusterView(
-        {each.id: each for each in topologies},
-        {each.topology: each for each in assignments},
+        {topology.id: topology for topology in topologies},
+        {assignment.topology: assignment for assignment in assignments},
         supervisors,
         endings or {},
-        {each.topology: each.number for each in assignments},
+        {assignment.topology: assignment.number for assignment in assignments},
     )
 
 
 def _places(decisions: Sequence[Decision]) -> dict[str, Slot]:
-    return {each.assignment.topology: each.assignment.place for each in decisions if isinstance(each, Assign)}
+    return {
+        decision.assignment.topology: decision.assignment.place
+        for decision in decisions
+        if isinstance(decision, Assign)
+    }
 
 
 def test_new_topologies_are_spread_until_the_slots_are_full() -> None:

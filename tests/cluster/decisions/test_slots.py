@@ -179,7 +179,7 @@ def test_end_for_good_is_reported_at_once(status: DriverExit, kind: EndingKind, 
     story = Story(state=state)
     after, actions = story.look(20.0, exit_status=status)
     assert after is SlotState.ENDED
-    assert [each.ending.kind for each in actions if isinstance(each, Report)] == [kind]
+    assert [action.ending.kind for action in actions if isinstance(action, Report)] == [kind]
     assert story.look(21.0, wanted=None)[0] is SlotState.EMPTY
 
 
@@ -191,7 +191,7 @@ def test_end_is_reported_before_it_is_forgotten() -> None:
         (Story(state=SlotState.STARTING, failures=2, failed_starts=LIMITS.retries_max - 1), 1),
     ):
         _, actions = story.look(20.0, exit_status=status)
-        assert [type(each) for each in actions] == [Report, CleanUp]
+        assert [type(action) for action in actions] == [Report, CleanUp]
 
 
 def test_driver_that_survives_a_kill() -> None:

@@ -126,7 +126,7 @@ def test_who_does_not_lead_says_who_does(make: Make) -> None:
     assert shown["holders"] == sorted([leader.address, other.address])
     assert other.get("/api/v1/leader")["leader"] == leader.address
     nimbuses = other.get("/api/v1/nimbus/summary")["nimbuses"]
-    assert {each["address"]: each["status"] for each in nimbuses} == {
+    assert {nimbus["address"]: nimbus["status"] for nimbus in nimbuses} == {
         leader.address: "Leader",
         other.address: "Not a Leader",
     }
@@ -141,7 +141,7 @@ def test_settings_that_are_too_many(make: Make) -> None:
         settings = {f"shop.{number}.{each}": "x" * 1000 for each in range(40)}
         answers.append(nimbus.post("/words/rebalance/0", json={"settings": settings}))
         wait_for("it is active", lambda: nimbus.get("/api/v1/topology/words")["status"] == "ACTIVE")
-    assert [each.status_code for each in answers] == [200, 400]
+    assert [answer.status_code for answer in answers] == [200, 400]
     assert "64 KiB" in answers[1].json()["errorMessage"]
 
 

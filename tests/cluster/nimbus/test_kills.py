@@ -67,7 +67,7 @@ def test_wait_survives_leaders(make: Make, request_: str) -> None:
     cluster = make(3).start()
     leader = cluster.leader()
     [words, other] = list(submitted(leader, "words", "other"))
-    wait_for("all hold the code", lambda: all(len(each.codes()) == 2 for each in cluster.nimbuses))
+    wait_for("all hold the code", lambda: all(len(nimbus.codes()) == 2 for nimbus in cluster.nimbuses))
     wait_secs = 60.0
     started = time.monotonic()
     answer = leader.post(f"/words/{request_}/{wait_secs}", json={"settings": {"a": "b"}})
@@ -77,7 +77,7 @@ def test_wait_survives_leaders(make: Make, request_: str) -> None:
         leader.kill()
         before = time.monotonic()
         leader.start()
-        wait_for("somebody else leads", lambda: any(each.leads for each in cluster.nimbuses))
+        wait_for("somebody else leads", lambda: any(nimbus.leads for nimbus in cluster.nimbuses))
         assert time.monotonic() - before < wait_secs
         assert words in cluster.state.topologies()
 
@@ -140,8 +140,8 @@ def test_newcomer_takes_over(make: Make) -> None:
     ids = sorted(submitted(leader, "one", "two", "three"))
     newcomer = cluster.add().start().wait_until_up()
     wait_for("it has all code", lambda: newcomer.codes() == ids)
-    addresses = {each["address"] for each in leader.get("/api/v1/nimbus/summary")["nimbuses"]}
-    assert addresses == {each.address for each in cluster.nimbuses}
+    addresses = {nimbus["address"] for nimbus in leader.get("/api/v1/nimbus/summary")["nimbuses"]}
+    assert addresses == {nimbus.address for nimbus in cluster.nimbuses}
     for old in cluster.others(newcomer):
         old.stop()
     wait_for("it leads", lambda: newcomer.leads)

@@ -54,7 +54,7 @@ def report(kills: list[Kill]) -> str:
     """Return the times as lines."""
     lines = []
     for victim in sorted(set(VICTIMS)):
-        times = sorted(each.commit_after_secs for each in kills if each.victim == victim)
+        times = sorted(kill.commit_after_secs for kill in kills if kill.victim == victim)
         if times:
             lines.append(
                 f"{victim}: {len(times)} kills, next commit after {statistics.median(times):.1f} s, at most {times[-1]:.1f} s"
@@ -68,9 +68,9 @@ def _host(cluster: DriverCluster, topology: str) -> SupervisorProcess:
     def running() -> list[SupervisorProcess]:
         assignment = cluster.cluster.state.assignments().get(topology)
         return [
-            each
-            for each in cluster.supervisors
-            if assignment is not None and each.id == assignment.supervisor and topology in each.drivers()
+            supervisor
+            for supervisor in cluster.supervisors
+            if assignment is not None and supervisor.id == assignment.supervisor and topology in supervisor.drivers()
         ]
 
     found: list[SupervisorProcess] = cluster.wait_for("somebody runs it", running)

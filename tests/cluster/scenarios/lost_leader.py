@@ -88,13 +88,13 @@ class _Round:
         queue = self._cluster.state.node("leader-queue")
         wait_for(
             "the others leave the queue",
-            lambda: not self._cluster.state.session.children(queue) or any(each.leads for each in others),
+            lambda: not self._cluster.state.session.children(queue) or any(other.leads for other in others),
         )
-        assert not any(each.leads for each in others), "a nimbus leads that lacks half of the code"
+        assert not any(other.leads for other in others), "a nimbus leads that lacks half of the code"
         for relay in self._relays:
             relay.heal()
         refused = 0
-        while not (leaders := [each for each in others if each.leads]):
+        while not (leaders := [other for other in others if other.leads]):
             assert time.monotonic() < killed + DEADLINE_SECS, "nobody leads"
             refused += self._is_refused(others)
         leader_after_secs = time.monotonic() - killed
@@ -122,7 +122,7 @@ class _Round:
             )
         wait_for("the first one leads", lambda: leader.leads)
         self._ids = sorted(submitted(leader, *NAMES))
-        wait_for("all hold all code", lambda: {len(each) for each in state.holders().values()} == {3})
+        wait_for("all hold all code", lambda: {len(holder) for holder in state.holders().values()} == {3})
         for relay in self._relays:
             relay.cut()
         for nimbus, relay, lost in zip(others, self._relays[1:], (NAMES[2:], NAMES[:2]), strict=True):

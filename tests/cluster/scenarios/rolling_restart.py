@@ -112,7 +112,7 @@ def _submit(cluster: DriverCluster, number: int) -> str:
         file.write(SUBMITTED / "counting.py", "counting.py")
     name = f"waiting-{number}"
     settings = {"output": str(cluster.cluster.folder / name), "name": name}
-    seeds = [each.address for each in cluster.cluster.nimbuses]
+    seeds = [nimbus.address for nimbus in cluster.cluster.nimbuses]
     with ClusterClient(seeds, TOKEN, PATIENCE_SECS) as client:
         return client.submit(Submission(name, name, "counting", settings=settings), archive).id
 
@@ -121,8 +121,10 @@ def _check(cluster: DriverCluster, running: list[str], acknowledged: list[str]) 
     """See that all topologies are there and have their code, and that those with a driver have only one."""
     ids = sorted([*running, *acknowledged])
     state = cluster.cluster.state
-    assert {name: each.status.value for name, each in state.topologies().items()} == dict.fromkeys(ids, "ACTIVE")
+    assert {name: topology.status.value for name, topology in state.topologies().items()} == dict.fromkeys(
+        ids, "ACTIVE"
+    )
     for nimbus in cluster.cluster.nimbuses:
         cluster.wait_for("each nimbus has all code", lambda nimbus=nimbus: nimbus.codes() == ids)
-    drivers = [topology for each in cluster.supervisors for topology in each.drivers()]
+    drivers = [topology for supervisor in cluster.supervisors for topology in supervisor.drivers()]
     assert sorted(drivers) == sorted(running)

@@ -41,11 +41,13 @@ def test_lost_zookeeper(tmp_path: Path, how: str) -> None:
         for server in ensemble.servers:
             server.signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
         back_at = time.monotonic() + AWAY_SECS
-        cluster.wait_for("its driver ends", lambda: not any(each.drivers() for each in cluster.supervisors))
+        cluster.wait_for("its driver ends", lambda: not any(supervisor.drivers() for supervisor in cluster.supervisors))
         counted = cluster.counted()
         time.sleep(max(0.0, back_at - time.monotonic()))
-        assert not any(each.drivers() for each in cluster.supervisors), "a driver was started without ZooKeeper"
-        assert all(each.is_alive() and not each.leads for each in cluster.cluster.nimbuses)
+        assert not any(supervisor.drivers() for supervisor in cluster.supervisors), (
+            "a driver was started without ZooKeeper"
+        )
+        assert all(nimbus.is_alive() and not nimbus.leads for nimbus in cluster.cluster.nimbuses)
         for server in ensemble.servers:
             if how == "killed":
                 server.kill()
@@ -68,8 +70,8 @@ def test_standalone_spark(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
         settings = {"topology.spark.master": spark.url, "spark.executor.memory": "512m"}
         topology = cluster.submit(total=1_000_000, pause=0.1, **settings)
         cluster.wait_until_committing()
-        commands = [str(each.command) for each in spark.workers[0].processes()]
-        assert any("CoarseGrainedExecutorBackend" in each for each in commands), "its tasks run in the cluster"
+        commands = [str(process.command) for process in spark.workers[0].processes()]
+        assert any("CoarseGrainedExecutorBackend" in command for command in commands), "its tasks run in the cluster"
         os.kill(cluster.supervisors[0].drivers()[topology], signal.SIGKILL)
         cluster.wait_until_committing()
         cluster.end()

@@ -100,7 +100,7 @@ def test_page_of_a_real_driver(make_cluster: MakeCluster) -> None:
     cluster.wait_for("the long log is short", lambda: long_log.stat().st_size == 0)
     assert long_log.with_name("driver.log.1").stat().st_size == 65 << 20
     messages = messages_of(cluster.command("logs", NAME))
-    assert any("the run has ended: the spout is exhausted" in each for each in messages)
+    assert any("the run has ended: the spout is exhausted" in message for message in messages)
     assert any("is process" in each for each in messages_of(supervisor.log.read_text()))
 
 
@@ -113,8 +113,8 @@ def test_log_is_followed(make_cluster: MakeCluster, tmp_path: Path) -> None:
     topology = cluster.submit(total=4000, pause=0.3)
     cluster.wait_for("it commits", lambda: cluster.counted() >= 2)
     where = cluster.cluster.state.assignments()[topology].supervisor
-    [second] = [each for each in cluster.supervisors if each.id != where]
-    [first] = [each for each in cluster.supervisors if each.id == where]
+    [second] = [supervisor for supervisor in cluster.supervisors if supervisor.id != where]
+    [first] = [supervisor for supervisor in cluster.supervisors if supervisor.id == where]
     followed = tmp_path / "followed"
     with Following(cluster, followed) as following, Following(cluster, tmp_path / "shortly") as interrupted:
         begun = [f"driver {first.drivers()[topology]} begins"]

@@ -76,8 +76,8 @@ def test_lost_machine(make_cluster: MakeCluster, mode: str) -> None:
     topology = cluster.submit(**{"topology.processing.mode": mode})
     cluster.wait_for("it commits", lambda: cluster.counted() >= 3)
     before = cluster.cluster.state.assignments()[topology]
-    [lost] = [each for each in cluster.supervisors if each.id == before.supervisor]
-    [other] = [each for each in cluster.supervisors if each is not lost]
+    [lost] = [supervisor for supervisor in cluster.supervisors if supervisor.id == before.supervisor]
+    [other] = [supervisor for supervisor in cluster.supervisors if supervisor is not lost]
     lost.lose_machine()
     cluster.wait_for("the other one runs it", lambda: topology in other.drivers())
     assert cluster.cluster.state.assignments()[topology].supervisor == other.id

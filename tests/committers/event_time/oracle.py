@@ -128,7 +128,7 @@ def first_rows(
     for txid, rows in enumerate(transactions, 1):
         before, after = clock.move(rows)
         passed_ones = set()
-        for time, key, value in sorted((each for each in rows if each[0] is not None), key=_with_nulls_last):
+        for time, key, value in sorted((row for row in rows if row[0] is not None), key=_with_nulls_last):
             assert time is not None
             if before is not None and time + within <= before:
                 late.append((txid, time, key, value))

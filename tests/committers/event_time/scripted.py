@@ -51,7 +51,7 @@ class Script(TransactionalSpout):
 
     def emitter(self, config, context):
         """Return an emitter of the rows."""
-        return _Rows([each.rows for each in self.transactions])
+        return _Rows([transaction.rows for transaction in self.transactions])
 
     def __reduce__(self):
         """Leave behind the coordinator's clock when it moves."""

@@ -340,7 +340,9 @@ def test_one_setting_for_all_sources(tmp_path: Path) -> None:
         declared.global_grouping(source)
     builder.set_state("clock", clock.state(tmp_path / "clock"))
     report = run_inline(builder.build(), wall_secs=script.wall_secs)
-    gauges = {each.of: each.value - START.timestamp() for each in report.readings if each.name == "watermark"}
+    gauges = {
+        reading.of: reading.value - START.timestamp() for reading in report.readings if reading.name == "watermark"
+    }
     assert gauges == {"": 6, "a": 9, "b": 6}
 
 

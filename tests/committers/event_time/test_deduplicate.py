@@ -73,7 +73,7 @@ def test_each_row_is_passed_on_dropped_late_or_untimed_once(
         given = [Planned(each.second, [row[: len(own)] for row in each.rows or ()]) for each in script]
         root = tmp_path / name
         report = run_timed(root, Script(given, own), unique(10, own), delay=dt.timedelta(), tasks=1, group=1)
-        counted = {each.name: each.value for each in report.readings if each.component == "timed"}
+        counted = {reading.name: reading.value for reading in report.readings if reading.component == "timed"}
         # A table holds 28 rows: 9 of each transaction have a time, and 2 have none.
         assert (counted["passed"], counted["repeated"], counted["late"], counted["untimed"]) == (3, 16, 9, 6)
         values = ("txid", "at", "key", "n")

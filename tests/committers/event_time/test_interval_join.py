@@ -230,12 +230,12 @@ def test_generated(
 ) -> None:
     """Whatever comes on either side, in whichever transactions, groups and runs: a plain loop says the same."""
     lower, upper = bounds[0], bounds[0] + bounds[1]
-    by_side = dict(zip(("left", "right"), (each * SECOND for each in delays), strict=True))
+    by_side = dict(zip(("left", "right"), (delay * SECOND for delay in delays), strict=True))
     settings_of = {side: {"delay": delay, "idle_after": None, "partition": None} for side, delay in by_side.items()}
     expected = joined(script, lower * SECOND, upper * SECOND, how, settings_of)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").exists() else None) as folder:
         root = Path(folder)
-        for until in [*sorted({each for each in stops if each < len(script)}), None]:
+        for until in [*sorted({stop for stop in stops if stop < len(script)}), None]:
             run_join(
                 root,
                 plan(*script),

@@ -60,7 +60,7 @@ def expected(transactions: Sequence[Sequence[Row]], delay: dt.timedelta) -> list
             if key not in last or time > last[key]:
                 last[key] = time
                 timers.add((time + SILENCE, key))
-        due = sorted(each for each in timers if txid > len(transactions) or (after is not None and each[0] <= after))
+        due = sorted(timer for timer in timers if txid > len(transactions) or (after is not None and timer[0] <= after))
         timers.difference_update(due)
         for time, key in due:
             if key in last and last[key] + SILENCE <= time:

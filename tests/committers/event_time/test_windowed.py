@@ -261,7 +261,7 @@ def expected_of(rows: list[Any]) -> tuple[Any, ...]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_spilled", [False, True])
-@pytest.mark.parametrize("fields", [Fields(*SALES), Fields(*(each.split(":")[0] for each in SALES))])
+@pytest.mark.parametrize("fields", [Fields(*SALES), Fields(*(sale.split(":")[0] for sale in SALES))])
 def test_all_aggregates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: Fields, is_spilled: bool) -> None:
     """Every aggregate of every window, over several tasks, transactions and groups, is that of the window's rows.
 
@@ -305,7 +305,7 @@ def test_readings(tmp_path: Path) -> None:
     times = {
         ("clock", "watermark", of): START.timestamp() + at for of, at in [("", 25), ("k", 61), ("b", 40), ("c", 25)]
     }
-    assert {(each.component, each.name, each.of): each.value for each in report.readings} == times | {
+    assert {(reading.component, reading.name, reading.of): reading.value for reading in report.readings} == times | {
         ("clock", "watermark_lag_seconds", ""): 49,
         ("timed", "closed", ""): 3,
         ("timed", "late", ""): 1,
@@ -442,7 +442,7 @@ def test_sessions_that_do_not_end(tmp_path: Path) -> None:
         committer = counting(Sessions(10 * SECOND), 1)
         report = run_timed(tmp_path, Script(script, ROWS), committer, until=until, delay=NO_DELAY)
         if until < 31:
-            held = {each.name: each.value for each in report.readings}["open_rows"]
+            held = {reading.name: reading.value for reading in report.readings}["open_rows"]
             assert held <= 2 * 6, "for each key one of what was put back, and those of the last gap"
             assert said(tmp_path) == []
     assert said(tmp_path) == [(31, 0, 116 + 10, 30), (31, 0, 117 + 10, 60)]
@@ -488,7 +488,7 @@ def test_how_long_the_end_of_a_session_is_kept(tmp_path: Path) -> None:
     assert [each for each in said(tmp_path) if each[1] < 11] == [(2, 0, 10, 1), (4, 10.000001, 20.000001, 4)]
     assert said(tmp_path, "late") == [(4, 10, 20, 2)]
     # The last row alone: a row at the end of any session would be late by its own window.
-    assert {each.name: each.value for each in report.readings}["open_rows"] == 1
+    assert {reading.name: reading.value for reading in report.readings}["open_rows"] == 1
 
 
 @pytest.mark.parametrize("late_rows", [None, Fields("n: long")], ids=["aggregates", "rows"])

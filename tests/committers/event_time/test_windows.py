@@ -58,7 +58,7 @@ streams = st.lists(st.lists(rows, min_size=1, max_size=6), min_size=1, max_size=
 def padded(transactions: Sequence[Sequence[Row]]) -> list[list[Row]]:
     """Return transactions of equally many rows: a spout takes one of each partition."""
     width = max(map(len, transactions))
-    return [[*each, *[(None, "pad", None)] * (width - len(each))] for each in transactions]
+    return [[*transaction, *[(None, "pad", None)] * (width - len(transaction))] for transaction in transactions]
 
 
 def built(
@@ -217,8 +217,8 @@ def summed(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     for *key, _, value in rows:
         values[tuple(key)].append(value)
     made = [
-        (*key, len(each), sum(n for n in each if n is not None) if any(n is not None for n in each) else None)
-        for key, each in values.items()
+        (*key, len(value), sum(n for n in value if n is not None) if any(n is not None for n in value) else None)
+        for key, value in values.items()
     ]
     return sorted(made, key=repr)
 
@@ -370,9 +370,9 @@ def test_a_row_within_a_session_does_not_end_it() -> None:
     spans = [("a", 0, 100), ("a", 10, 20), ("b", 15, 25), ("a", 100, 110), ("b", 5, 9)]
     keys, starts, ends = (list(each) for each in zip(*spans, strict=True))
     rows = pa.table({"key": keys, "window_start": pa.array(starts, TIMESTAMP), "window_end": pa.array(ends, TIMESTAMP)})
-    found = [each.tolist() for each in sessions(rows, ["key"])]
+    found = [session.tolist() for session in sessions(rows, ["key"])]
     assert found == [[0, 0, 15, 0, 5], [110, 110, 25, 110, 9]]
-    found = [each.tolist() for each in sessions(rows.slice(0, 3), ["key"])]
+    found = [session.tolist() for session in sessions(rows.slice(0, 3), ["key"])]
     assert found == [[0, 0, 15], [100, 100, 25]]
 
 

@@ -231,7 +231,7 @@ def committed(*txids):
     """The fact that a group has committed transactions of three rows each."""
     inputs = [TransactionInput({"orders": {"0": (3 * txid - 3, 3 * txid)}}) for txid in txids]
     measures = Measures({"log": StateWrite((0, 0), (0, 0), 3 * len(txids), 0, txids[-1] + 5)}, inputs)
-    return of_attempts(0.0, HistoryEvent.COMMITTED, [TransactionAttempt(each, 1) for each in txids], measures=measures)
+    return of_attempts(0.0, HistoryEvent.COMMITTED, [TransactionAttempt(txid, 1) for txid in txids], measures=measures)
 
 
 def lineage(to):
@@ -265,7 +265,7 @@ def test_what_a_collector_refused_comes_later(caplog):
         wait_for("the start", lambda: to.events)
     assert kinds(to.events)[0] == "START"
     assert span(to.events[-1]) == (0, 3 * 999)
-    assert len([each for each in caplog.records if "lineage" in each.message]) == 1
+    assert len([record for record in caplog.records if "lineage" in record.message]) == 1
 
 
 @pytest.mark.slow
@@ -277,7 +277,7 @@ def test_a_collector_that_is_down_or_hangs_harms_no_run(monkeypatch, caplog):
         monkeypatch.setattr("txtopo.engine.lineage.observer.OpenLineageClient", lambda to=to: to)
         with caplog.at_level(logging.WARNING):
             assert run_inline(topology(), ON, until=7).committed_txid == 7
-        assert len([each for each in caplog.records if "lineage" in each.message]) == 1
+        assert len([record for record in caplog.records if "lineage" in record.message]) == 1
     hanging.set()
 
 

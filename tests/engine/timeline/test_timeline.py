@@ -38,14 +38,14 @@ def test_a_run(tmp_path):
     reader = TimelineReader(run_in(tmp_path))
     for txid in range(1, TRANSACTIONS + 1):
         attempts = reader.attempts(txid)
-        assert [each.outcome for each in attempts] == (["failed", "visible"] if txid % 3 == 0 else ["visible"])
+        assert [attempt.outcome for attempt in attempts] == (["failed", "visible"] if txid % 3 == 0 else ["visible"])
         last = attempts[-1]
         moments = [
             getattr(last, f"{name}_at") for name in ("begun", "metadata", "started", "processed", "grouped", "phases")
         ]
         assert moments == sorted(moments)
         assert last.ended_at >= moments[-1]
-        assert [each.state for each in reader.writes(last.epoch, last.group)] == [EVIL]
+        assert [write.state for write in reader.writes(last.epoch, last.group)] == [EVIL]
         if txid % 3 == 0:
             assert attempts[0].component == "fails"
             assert attempts[0].error.startswith(SCRIPT)
@@ -60,7 +60,7 @@ def test_the_next_run_goes_on(tmp_path):
     reader = TimelineReader(run_in(tmp_path))
     assert epochs_in(reader.folder) == [2]
     assert [reader.attempts(txid)[-1].epoch for txid in (1, 4)] == [1, 2]
-    assert {each.epoch for each in reader.errors()} == {1, 2}
+    assert {error.epoch for error in reader.errors()} == {1, 2}
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_earlier_runs_are_kept(tmp_path):
         assert [txid for txid in range(1, TRANSACTIONS + 1) if reader.attempts(txid)] == list(txids)
         assert reader.last(PROGRESS)[""]["numbers"][:2].tolist() == [txids[-1], 2]
         assert reader.run().ended == "the requested transaction is committed"
-        assert [each.txid for each in reader.errors()] == ([] if number == 1 else [3])
+        assert [error.txid for error in reader.errors()] == ([] if number == 1 else [3])
         assert past[number].stat().st_mode & 0o077 == 0
 
 
@@ -165,7 +165,7 @@ class Told:
     folder: object
 
     def outcomes(self, txid):
-        return [each.outcome for each in TimelineReader(self.folder).attempts(txid)]
+        return [attempt.outcome for attempt in TimelineReader(self.folder).attempts(txid)]
 
 
 @pytest.fixture
@@ -284,7 +284,7 @@ def test_several_sources(tmp_path):
         found.leads("a", 1)
         found.progressed(attrs.evolve(PROGRESS_REPORT, lags=lags))
     found = plots(TimelineReader(folder), 60, None, time.time(), is_over=True)
-    last = {each.name: {name: line[-1] for name, line in each.lines.items()} for each in found.plots}
+    last = {plot.name: {name: line[-1] for name, line in plot.lines.items()} for plot in found.plots}
     assert last["lag"] == {"orders": 7, "clicks": 3}
     assert (last["lag files"], last["lag bytes"]) == ({"files": 2}, {"files": 1})
 

@@ -36,7 +36,7 @@ class CoreSecs:
                 continue
             if entry.name == "java":
                 threads = _entries(Path("/proc", str(pid), "task")).values()
-                jvm[pid] = entry.secs - sum(each.secs for each in threads if each.name.startswith(_COMPILERS))
+                jvm[pid] = entry.secs - sum(thread.secs for thread in threads if thread.name.startswith(_COMPILERS))
             else:  # workers that have ended count to the daemon that forked them
                 python[pid] = entry.secs + (entry.children_secs if pid != this else 0.0)
         return cls(python, jvm)
@@ -59,14 +59,14 @@ class _Entry:
 
 def _entries(folder: Path) -> Mapping[int, _Entry]:
     entries = {}
-    for each in folder.glob("[0-9]*"):
+    for path in folder.glob("[0-9]*"):
         try:
-            text = (each / "stat").read_text(encoding="utf-8", errors="replace")
+            text = (path / "stat").read_text(encoding="utf-8", errors="replace")
         except OSError:  # it has ended
             continue
         name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
         user, system, children_user, children_system = map(int, fields[11:15])
-        entries[int(each.name)] = _Entry(
+        entries[int(path.name)] = _Entry(
             name, int(fields[1]), (user + system) / _TICKS, (children_user + children_system) / _TICKS
         )
     return entries

@@ -109,11 +109,13 @@ def history(folder: Path = FOLDER) -> list[Entry]:
 def entry_of(documents: Sequence[Mapping[str, Any]], at: str, machine: str, note: str) -> Entry:
     """Return the entry for what benchmarks have written, one document for each workload."""
     workloads = []
-    for each in documents:
+    for document in documents:
         lines: dict[str, list[float]] = {}
-        for line in each["lines"]:
+        for line in document["lines"]:
             lines[f"{line['contender']} {line['figure']}".strip()] = list(line["rounds"])
-        workloads.append(Figures(each["workload"], each["unit"]["name"], each["unit"]["is_lower_better"], lines))
+        workloads.append(
+            Figures(document["workload"], document["unit"]["name"], document["unit"]["is_lower_better"], lines)
+        )
     return Entry(at, documents[0]["cores"], machine, documents[0]["versions"], note, workloads)
 
 
@@ -128,7 +130,9 @@ def moved(before: Entry, after: Entry) -> list[Moved]:
     """Return what moved by more than noise: each median lies outside of the rounds of the other run, and far enough."""
     found = []
     for new in after.workloads:
-        for old in (each for each in before.workloads if (each.workload, each.unit) == (new.workload, new.unit)):
+        for old in (
+            workload for workload in before.workloads if (workload.workload, workload.unit) == (new.workload, new.unit)
+        ):
             for line in old.lines.keys() & new.lines.keys():
                 were, are = old.lines[line], new.lines[line]
                 median, now = statistics.median(were), statistics.median(are)

@@ -66,8 +66,8 @@ def visible_at(table: Path, application: str, first: int, last: int, seen: Mappi
     The table records their txids under the application id ``application``, ``<topology>/<state>``.
     """
     writes = [each for each in log_times(table, seen) if application in each.applications]
-    txids = np.array([each.applications[application] for each in writes])
-    times = np.array([each.at_secs for each in writes])
+    txids = np.array([write.applications[application] for write in writes])
+    times = np.array([write.at_secs for write in writes])
     return times[np.searchsorted(txids, np.arange(first, last + 1))]
 
 

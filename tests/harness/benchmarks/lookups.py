@@ -76,11 +76,11 @@ def state_of(path: str, rows: int, key: str | list[str]) -> OpenedState:
     names = [key] if isinstance(key, str) else key
     columns = [Fields("id: long"), Fields("code: string"), Fields("name: string", "age: long")]
     keys, values = Fields(), Fields()
-    for each in columns:
-        if set(each) <= set(names):
-            keys += each
+    for column in columns:
+        if set(column) <= set(names):
+            keys += column
         else:
-            values += each
+            values += column
     opened = DeltaState(path, keys, values).open("topology", "customers", "life", 1)
     group, table = group_state(opened), customers(0, rows)
     view = group.begin(1)

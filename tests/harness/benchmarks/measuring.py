@@ -111,7 +111,7 @@ def measure(
 
 
 def _able(contenders: Sequence[Contender], bench: Bench) -> list[Contender]:
-    return [each for each in contenders if bench.has_delta_jars or not each.needs_delta_jars]
+    return [contender for contender in contenders if bench.has_delta_jars or not contender.needs_delta_jars]
 
 
 def _run(contender: Contender, bench: Bench, when: str) -> Sample:

@@ -208,9 +208,9 @@ def print_moved(console: Console, entry: Entry) -> None:
     table.add_column("")
     for column in ("before", "now", "times better"):
         table.add_column(column, justify="right")
-    for each in moves:
-        name = f"{each.workload}: {each.line}"
-        table.add_row(name, _number(each.before), _number(each.after), f"{each.times_better:.2f}")
+    for move in moves:
+        name = f"{move.workload}: {move.line}"
+        table.add_row(name, _number(move.before), _number(move.after), f"{move.times_better:.2f}")
     console.print(table)
 
 

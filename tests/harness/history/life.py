@@ -95,10 +95,10 @@ class Load:
     def last_put(self, txid: int) -> np.ndarray[Any, Any]:
         """Return by key the last group up to one that has put it."""
         found = np.zeros(self.keys, np.int64)
-        for each in range(txid, 0, -1):
-            own = self.touched_by(each)
+        for number in range(txid, 0, -1):
+            own = self.touched_by(number)
             own = own[found[own] == 0]
-            found[own] = each
+            found[own] = number
             if found.all():
                 break
         return found
@@ -309,10 +309,10 @@ class Life:
         since_secs = self.clock.now_secs - RECENT_SECS
         return TableSizes(
             files=len(files),
-            bytes=sum(each.st_size for each in files.values()),
+            bytes=sum(file.st_size for file in files.values()),
             live_bytes=max(sum(files[place].st_size for place in places) for places in live),
             checkpoint_bytes=max(files[path].st_size for path in checkpoints if path in files),
-            recent_bytes=sum(each.st_size for each in files.values() if self.clock.at(each.st_mtime) >= since_secs),
+            recent_bytes=sum(file.st_size for file in files.values() if self.clock.at(file.st_mtime) >= since_secs),
         )
 
     def journal_bytes(self) -> int:

@@ -185,7 +185,7 @@ def long_run(folder: Path, transactions: int, window: int, calls: Calls | None =
 def broken(windows: list[Window]) -> list[str]:
     """Compare the last window with the first, and print how; return in words what is too much."""
     first, last = windows[0], windows[-1]
-    line = statistics.linear_regression([each.last for each in windows], [each.cost for each in windows])
+    line = statistics.linear_regression([window.last for window in windows], [window.cost for window in windows])
     on_line = [line.intercept + line.slope * each.last for each in (first, last)]
     share, more_mib = on_line[1] / on_line[0], last.resident_mib - first.resident_mib
     click.echo(

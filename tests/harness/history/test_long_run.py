@@ -13,11 +13,11 @@ from tests.harness.history.long_run import Calls, Window, broken, long_run
 def test_windows(tmp_path: Path) -> None:
     """Each has what the process and the folder had at its end; no thread or descriptor comes with transactions."""
     windows = long_run(tmp_path, 600, 200)
-    assert [each.last for each in windows] == [200, 400, 600]
+    assert [window.last for window in windows] == [200, 400, 600]
     assert sum(read_table(tmp_path / "sums")["n"].to_pylist()) == 601  # the last one ends the last window
     assert windows[2].threads <= windows[1].threads + 1
     assert windows[2].descriptors <= windows[1].descriptors + 2
-    assert all(each.cost > 0 for each in windows)
+    assert all(window.cost > 0 for window in windows)
 
 
 def test_calls() -> None:

@@ -45,7 +45,7 @@ def write(txid, epoch=1, low=None, put=1, **changes):
 
 
 def found(parts, versions):
-    return [str(each) for each in audit(parts, versions).findings]
+    return [str(finding) for finding in audit(parts, versions).findings]
 
 
 def test_a_healthy_topology():
@@ -180,7 +180,7 @@ def test_input_ranges_of_several_spouts():
         entries = [
             JournalTransaction(txid, attempt_number(1, 1), txid, {}, each) for txid, each in enumerate(by_spout, 1)
         ]
-        return audit([part(1, 0, *(JournalEntry({}, (each,)) for each in entries))], {})
+        return audit([part(1, 0, *(JournalEntry({}, (entry,)) for entry in entries))], {})
 
     first, second = {"a": {"0": (0, 3)}}, {"a": {"0": (3, 5)}, "b": {"0": (7, 8)}}
     assert entered(first, second, {"a": {}, "b": {"0": (8, 9)}}).findings == []

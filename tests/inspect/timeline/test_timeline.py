@@ -57,7 +57,7 @@ def test_attempts_of_two_epochs(tmp_path, reader) -> None:
     writer = ring(tmp_path, "records")
     for epoch, outcome in ((1, FAILED), (2, FAILED), (2, VISIBLE)):
         attempted(writer, 7, outcome, epoch=epoch)
-    assert [(each.epoch, each.outcome) for each in reader.attempts(7)] == [(1, "failed"), (2, "visible")]
+    assert [(attempt.epoch, attempt.outcome) for attempt in reader.attempts(7)] == [(1, "failed"), (2, "visible")]
 
 
 def test_a_range_of_transactions(tmp_path, reader) -> None:
@@ -66,9 +66,9 @@ def test_a_range_of_transactions(tmp_path, reader) -> None:
     for txid in range(1, 8):
         attempted(writer, txid, VISIBLE)
     found = reader.transactions(3, 5, 9, failed=False)
-    assert ([each.txid for each in found.transactions], found.is_cut) == ([5, 4, 3], False)
+    assert ([transaction.txid for transaction in found.transactions], found.is_cut) == ([5, 4, 3], False)
     found = reader.transactions(3, 5, 2, failed=False)
-    assert ([each.txid for each in found.transactions], found.is_cut) == ([5, 4], True)
+    assert ([transaction.txid for transaction in found.transactions], found.is_cut) == ([5, 4], True)
 
 
 def test_samples_of_an_earlier_run_are_not_the_last(tmp_path, reader) -> None:
@@ -94,7 +94,7 @@ def test_the_ends_of_a_plot(tmp_path, reader) -> None:
     for secs, count in ((100, 5), (101, 8), (102, 11), (103, 2), (104, 4), (105, 4)):
         sampled(writer, secs, count)
     found = plots(reader, 5, None, 105.5, is_over=False)
-    lines = {each.name: each.lines for each in found.plots}
+    lines = {plot.name: plot.lines for plot in found.plots}
     assert found.at == [101, 102, 103, 104, 105]
     assert lines["committed"]["committed"] == [3, 3, None, 2, 0]
     assert lines["lag"]["lag"] == [101, 102, 103, 104, 105]

@@ -59,10 +59,10 @@ def test_many_are_as_one_by_one(roots, emitted, chosen, is_hooked, are_lists):
             stream.choices.extend(choice() for choice in chosen)
         if is_hooked:
             bench.output.hooks.append(NoHook())
-        collector, inputs = bench.bolt(), [received(*each) for each in roots]
+        collector, inputs = bench.bolt(), [received(*root) for root in roots]
         rows = [[number] if are_lists else (number,) for number, _ in emitted]
         anchors = [None if some is None else [inputs[each] for each in some] for _, some in emitted]
-        anchors = [each[0] if each is not None and len(each) == 1 else each for each in anchors]
+        anchors = [anchor[0] if anchor is not None and len(anchor) == 1 else anchor for anchor in anchors]
         if is_batch:
             collector.emit_batch(rows, anchors)
             collector.ack_batch(inputs)
@@ -199,7 +199,7 @@ class Many(Alike):
         self.seen.extend(tuples.values)
         good = [each for each in tuples if each["n"] % self.poison]
         anchors = [each for each in good for _ in range(each["n"] % 3)]
-        self.collector.emit_batch([each.values for each in anchors], anchors)
+        self.collector.emit_batch([anchor.values for anchor in anchors], anchors)
         self.collector.ack_batch(good)
         if len(good) < len(tuples):
             raise FailedException("poison")
@@ -323,8 +323,8 @@ def test_an_error_in_the_middle():
         (bolt,), (spout,) = alone.objects["bolt"], alone.objects["spout"]
         found = Counter(kind for kind, _ in spout.told)
         assert found == {
-            "ack": sum(each // 2 for each in bolt.calls),
-            "fail": sum(-(-each // 2) for each in bolt.calls),
+            "ack": sum(call // 2 for call in bolt.calls),
+            "fail": sum(-(-call // 2) for call in bolt.calls),
         }
         assert sorted(number for _, number in spout.told) == list(range(9))
 

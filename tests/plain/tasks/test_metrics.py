@@ -30,7 +30,7 @@ def test_doublings():
     durations = [rng.lognormvariate(-5, 3) for _ in range(5000)]
     made = histogram(*durations)
     for secs, count in made.doublings(-1, 30):
-        assert count == sum(max(each, 1e-6) < secs for each in durations)
+        assert count == sum(max(duration, 1e-6) < secs for duration in durations)
     assert [secs for secs, _ in made.doublings(10, 12)] == pytest.approx([0.001024, 0.002048, 0.004096])
     assert made.total_secs == pytest.approx(sum(durations), rel=0.022)
     assert histogram().doublings(0, 1) == [(1e-6, 0), (2e-6, 0)]

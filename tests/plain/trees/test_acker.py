@@ -40,8 +40,8 @@ def settled(acker: Acker, *messages: Message) -> list[list[Outcome]]:
     for message in messages:
         message(acker)
         outcomes = acker.take_settled()
-        assert all((each.roots, each.spout_task) == ([ROOT], SPOUT) for each in outcomes)
-        told.append([each.outcome for each in outcomes])
+        assert all((outcome.roots, outcome.spout_task) == ([ROOT], SPOUT) for outcome in outcomes)
+        told.append([outcome.outcome for outcome in outcomes])
     return told
 
 

@@ -151,8 +151,8 @@ def test_a_path_means_what_it_means_on_a_disk(bucket, tmp_path, path):
     (tmp_path / "2024/empty.txt").touch()
     there, here = f"{bucket}{path}", f"{tmp_path}{path}"
     objects = FilesTransactionalSpout(there).files
-    assert [each.name for each in objects.list_files([there]).files] == [
-        each.name for each in DISK.list_files([here]).files
+    assert [file.name for file in objects.list_files([there]).files] == [
+        file.name for file in DISK.list_files([here]).files
     ]
     root = objects.root_of(objects.folders_of([there]))
     of_disk = DISK.scan([here], DISK.root_of(DISK.folders_of([here])))

@@ -142,7 +142,7 @@ def test_nothing_is_done_without_bad_records(tmp_path, monkeypatch):
     assert len(read_table(tmp_path / "out" / "bad")) == 0
     plain = topology(tmp_path / "in", tmp_path / "out", dead_letter=None).plan
     assert [component.id for component in plain.components] == ["files", "append", "copy", "sum"]
-    assert (list(plain.states), [list(each.streams) for each in plain.spouts]) == (["rows", "sums"], [["default"]])
+    assert (list(plain.states), [list(spout.streams) for spout in plain.spouts]) == (["rows", "sums"], [["default"]])
 
 
 def test_names_do_not_collide(tmp_path):
@@ -203,7 +203,7 @@ class WithTable:
         emit_batch = emitter.emit_batch
 
         def sorted_batch(*arguments):
-            made = emit_batch(*(Sorting(each) if hasattr(each, "emit") else each for each in arguments))
+            made = emit_batch(*(Sorting(argument) if hasattr(argument, "emit") else argument for argument in arguments))
             if not WithTable.failed:
                 WithTable.failed = True
                 raise FailedException("once, behind its dead letters")

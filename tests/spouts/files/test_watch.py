@@ -152,11 +152,11 @@ def test_the_log_is_bounded_by_the_files_that_are_there(growing, monkeypatch):
         for each in range(max(0, number - 20), number):
             (growing.folder / f"{each}.txt").unlink()
     growing.drain()
-    assert growing.lines == Counter(str(each) for each in range(500))
+    assert growing.lines == Counter(str(number) for number in range(500))
     assert len(growing.place.values) < 12
     assert sum(map(len, growing.place.values.values())) < 4000
     growing.start()
-    assert growing.drain() == Counter(str(each) for each in range(500))
+    assert growing.drain() == Counter(str(number) for number in range(500))
 
 
 def take_a_part_of(growing, name):

@@ -73,7 +73,7 @@ def emitted(messages: list[Any], fields: Fields, deserializer: Any) -> dict[str,
     bad = BadRecordsTable(lambda batch: letters.extend(batch.to_pylist()))
     record_format(fields, deserializer).emit(attempt, messages, bad, collector)
     bad.finish()
-    found = [(each["topic"], each["partition"], each["offset"], each["reason"]) for each in letters]
+    found = [(letter["topic"], letter["partition"], letter["offset"], letter["reason"]) for letter in letters]
     return {"tuples": len(collector.tuples), "bad": found}
 
 

@@ -26,16 +26,16 @@ class Listener:
         self.refuses = 0
 
     def revoked(self, partitions):
-        self.events.append(("revoked", {each.partition for each in partitions}))
+        self.events.append(("revoked", {partition.partition for partition in partitions}))
 
     def assigned(self, partitions):
         if self.refuses:
             self.refuses -= 1
             raise SourceFailure("not now")
         self.held = set(partitions)
-        self.events.append(("assigned", {each.partition for each in partitions}))
+        self.events.append(("assigned", {partition.partition for partition in partitions}))
         stored = self.client.log.stored(partitions, self.place.topic)
-        return {each: stored[each].offset if each in stored else 0 for each in partitions}
+        return {partition: stored[partition].offset if partition in stored else 0 for partition in partitions}
 
 
 def subscribed(place: Place, refuses: int = 0, **settings: Any) -> tuple[KafkaConsumer, Listener]:
@@ -75,15 +75,15 @@ def polled(client: KafkaConsumer, partitions: Any, records_max: int = 1_000) -> 
     """Poll once."""
     found = client.poll(partitions, 0.05, records_max)
     assert all((each.topic, each.partition) == (at.topic, at.partition) for at in found for each in found[at])
-    return [each for records in found.values() for each in records]
+    return [record for records in found.values() for record in records]
 
 
 def places(records: list[Any]) -> list[TopicPartition]:
-    return [TopicPartition(each.topic, each.partition) for each in records]
+    return [TopicPartition(record.topic, record.partition) for record in records]
 
 
 def offsets(records: list[Any]) -> list[int]:
-    return [each.offset for each in records]
+    return [record.offset for record in records]
 
 
 def test_records(place):
@@ -94,12 +94,12 @@ def test_records(place):
     client.assign({place.partition(): 1})
     assert client.position(place.partition()) == 1
     records = taken(client, [place.partition()], 3)
-    assert [(each.offset, each.key, each.value) for each in records] == [
+    assert [(record.offset, record.key, record.value) for record in records] == [
         (1, b"b", b"1"),
         (2, None, b"2"),
         (3, b"d", None),
     ]
-    assert all(abs(each.timestamp.timestamp() - time.time()) < 600 for each in records)
+    assert all(abs(record.timestamp.timestamp() - time.time()) < 600 for record in records)
     assert client.position(place.partition()) == 4
     place.append(["4"])
     assert offsets(taken(client, [place.partition()], 1)) == [4]

@@ -77,7 +77,7 @@ def test_members_beside_the_records_own_fields():
     letters = []
     found = emitted(fields, records, "json+record", letters)
     assert found == [(3, "/a", 0, "clicks", "k"), (3, None, 1, "clicks", None), (3, "/b", 3, "clicks", None)]
-    assert [(each["offset"], each["value"]) for each in letters] == [(2, b"no")]
+    assert [(letter["offset"], letter["value"]) for letter in letters] == [(2, b"no")]
     assert emitted(fields, records[:2], "json+record") == found[:2]
     with pytest.raises(FieldsError, match="leave the deserializer out"):
         record_format(Fields("offset: long"), "json+record")

@@ -158,7 +158,7 @@ def test_a_wrong_password(guarded, clicks, tmp_path, monkeypatch, caplog, kind, 
     ):
         run(guarded, clicks, tmp_path, kind, protocol, properties)
     assert PASSWORD not in str(caught.value) + caplog.text
-    assert [each.message for each in caplog.records if "rdkafka" in each.message] == []
+    assert [record.message for record in caplog.records if "rdkafka" in record.message] == []
 
 
 @pytest.mark.parametrize("kind", ["transactional", "KafkaSpout"])

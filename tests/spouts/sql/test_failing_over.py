@@ -34,7 +34,7 @@ def servers() -> Iterator[tuple[PostgresServer, PostgresServer]]:
 
 
 def url_of(servers: tuple[PostgresServer, ...], options: str = "") -> str:
-    hosts = "&".join(f"host=127.0.0.1:{each.port}" for each in servers)
+    hosts = "&".join(f"host=127.0.0.1:{server.port}" for server in servers)
     return f"postgresql://tests@/postgres?{hosts}&connect_timeout=2{options}"
 
 

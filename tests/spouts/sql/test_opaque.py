@@ -125,7 +125,7 @@ def test_many_rows_of_one_time(client: Client) -> None:
     reader = Reader(spout_of(client, rows_max=3))
     wait_for("all are read", lambda: reader.has(10))
     reader.close()
-    assert [each for each, _ in reader.rows] == list(range(1, 11))
+    assert [row for row, _ in reader.rows] == list(range(1, 11))
     assert reader.taken == 4
 
 

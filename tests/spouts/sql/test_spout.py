@@ -268,7 +268,7 @@ def test_any_column_as_a_text(client: Client) -> None:
     collector = RecordingCollector(ATTEMPT, spout.output_fields)
     spout.emitter({}, PlainContext()).emit_batch(ATTEMPT, begun, collector)
     (values,) = collector.tuples
-    assert [str(each) for each in values[1:]] == ["1", "None", made, "[1]", "1.50"]
+    assert [str(value) for value in values[1:]] == ["1", "None", made, "[1]", "1.50"]
 
 
 @pytest.mark.parametrize(

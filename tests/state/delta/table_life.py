@@ -114,7 +114,7 @@ class LifeOfRows(Life):
         self.opened.write(txid, self.opened.write_rows([rows]))
 
     def rows_after(self, txid):
-        return [(each, each, each) for each in range(1, txid + 1)]
+        return [(number, number, number) for number in range(1, txid + 1)]
 
 
 class LifeOfRowsThatExpire(Life):
@@ -130,7 +130,7 @@ class LifeOfRowsThatExpire(Life):
         return sorted(held(table))
 
     def rows_after(self, txid):
-        return [("k", 10 * each + 100) for each in range(max(1, txid - 9), txid + 1)]
+        return [("k", 10 * number + 100) for number in range(max(1, txid - 9), txid + 1)]
 
 
 LIVES = {
@@ -148,7 +148,7 @@ def keys_of(txid):
 
 def rows_after(txid):
     """Return the rows of a table that all transactions up to one have written."""
-    last = {key: each for each in range(1, txid + 1) for key in keys_of(each)}
+    last = {key: number for number in range(1, txid + 1) for key in keys_of(number)}
     return sorted((key, each, each) for key, each in last.items())
 
 

@@ -123,7 +123,7 @@ def test_a_table_is_rewritten_without_any(tmp_path: Path) -> None:
     assert mark_dead(tmp_path, 2, ids_below(4), epoch=2) == 4
     assert mark_dead(tmp_path, 3, ids_below(6), epoch=3) == 2
     state = opened(tmp_path, 4)
-    assert [each and each.value for each in state.multi_get([3, 5, 6])] == [None, None, 6]
+    assert [value and value.value for value in state.multi_get([3, 5, 6])] == [None, None, 6]
     state.write(4, values(4, 5, 6))
     maintain(state)
     assert rows_of(tmp_path) == {5: 20, 6: 24, 7: 7, 8: 8, 9: 9}

@@ -143,7 +143,7 @@ class Schedule:
         assert rows_of(read_table(life.path)) == rows_after(self.txid)
         for point in life.points:
             assert rows_of(read_table(life.path, point)) == rows_after(point), point
-        self.readers = [each for each in self.readers if now_secs - each.opened_secs <= RECENT_SECS]
+        self.readers = [reader for reader in self.readers if now_secs - reader.opened_secs <= RECENT_SECS]
         for reader in self.readers:
             assert rows_of(pa.table(reader.table.scan(columns=["id", "n", "txid"]))) == reader.rows
 

@@ -313,7 +313,7 @@ class Sources:
         monkeypatch.setattr(vectors, "_PORTION", 1)
         schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
         self.data = VectorTable(path).data
-        self.files = [self.data.put("rows", pa.table({"at": each}, schema=schema)) for each in times]
+        self.files = [self.data.put("rows", pa.table({"at": time}, schema=schema)) for time in times]
         policy = Policy(lambda files, _, is_over: [files], time="at", has_vectors=has_vectors)
         self.merging = Merging(self.data, schema, policy)
 

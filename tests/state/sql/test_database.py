@@ -27,7 +27,7 @@ def written(state, values):
     """Write values as transaction 1, and return what is read of each key."""
     opened = state.open("t", "s", "life", 1)
     opened.write(1, {key: TransactionalValue(1, value) for key, value in values.items()})
-    found = [each.value for each in opened.multi_get(list(values))]
+    found = [value.value for value in opened.multi_get(list(values))]
     opened.close()
     return found
 

@@ -195,7 +195,7 @@ def explored(rules: Rules) -> tuple[str | None, int]:
     while front:
         found: list[World] = []
         for world in front:
-            for after in [reduced(each, rules) for each in steps(world, rules)]:
+            for after in [reduced(step, rules) for step in steps(world, rules)]:
                 if after not in seen:
                     seen.add(after)
                     found.append(after)

@@ -76,7 +76,7 @@ main()
 
 def files_of(*names):
     """Those of some modules of Python, but for what is built into it, which no file hides."""
-    return pytest.mark.parametrize("name", [each for each in names if each[:-3] not in sys.builtin_module_names])
+    return pytest.mark.parametrize("name", [name for name in names if name[:-3] not in sys.builtin_module_names])
 
 
 @pytest.mark.slow

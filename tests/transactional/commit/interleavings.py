@@ -180,7 +180,7 @@ class World:
 
     def key(self) -> tuple[Any, ...]:
         """Identify the state: durable values, and where each process is and what it knows."""
-        of_processes = tuple(None if each.is_over else (each.steps, each.seen) for each in self.processes)
+        of_processes = tuple(None if process.is_over else (process.steps, process.seen) for process in self.processes)
         return self._hash(), of_processes, self.crashes
 
     def moves(self) -> list[str]:

@@ -317,7 +317,7 @@ class Operations(BatchBolt, ICommitter):
                 self.due.append([(key, datetime_at(max(self.due.taken_until() or 0, n) + 1))])
             elif what == "take":
                 taken = self.due.take_expired(n).sort_by([("at", "ascending"), ("k", "ascending")])
-                self.rows.append([(each, self.due.rows_held()) for each in taken["k"].to_pylist()])
+                self.rows.append([(row, self.due.rows_held()) for row in taken["k"].to_pylist()])
             else:
                 found = self.state.multi_get([key, "a"]) if what == "get" else [self.state.get(key)]
                 self.rows.append([(key, -1 if each is None else each.value) for each in found])

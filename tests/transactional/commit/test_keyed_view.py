@@ -100,8 +100,8 @@ def test_in_columns_as_key_by_key(tmp_path_factory, groups, kind, failing) -> No
             writes = group.writes()
             if writes:
                 state.write(txid, writes)
-        assert operator.eq(*([each and each.value for each in state.multi_get(list("abc"))] for state in states))
+        assert operator.eq(*([value and value.value for value in state.multi_get(list("abc"))] for state in states))
         if kind is not KEYED_KINDS[-1]:
             assert operator.eq(*(state.multi_get(list("abc")) for state in states))
-    assert read_table(path / "t").num_rows == sum(each is not None for each in states[1].multi_get(list("abc")))
+    assert read_table(path / "t").num_rows == sum(value is not None for value in states[1].multi_get(list("abc")))
     states[0].close()

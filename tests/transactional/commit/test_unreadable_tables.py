@@ -72,7 +72,7 @@ def test_a_data_file_that_is_gone_stops_the_run(tmp_path, caplog):
     assert "could not be read or written in 5 tries" in text
     assert f"state 'total' at {tmp_path / 'total'}" in text
     assert f"its data file {file} is missing" in text
-    assert (raised.value.txid, sum("trying again" in each for each in caplog.messages)) == (3, 4)
+    assert (raised.value.txid, sum("trying again" in message for message in caplog.messages)) == (3, 4)
 
 
 def test_a_table_that_comes_back_is_read(tmp_path, monkeypatch):

@@ -93,7 +93,7 @@ def test_applied_transaction_changes_nothing() -> None:
     assert view.multi_update(["a", "b"], lambda _, old: (old or 0) + 1) == [50, 1]
     view.multi_reduce({"a": 7, "c": 7}, operator.add)
     view.multi_remove(["a"])
-    assert [each.value for each in view.multi_get(["a", "b", "c"])] == [50, 1, 7]
+    assert [value.value for value in view.multi_get(["a", "b", "c"])] == [50, 1, 7]
 
 
 def test_opaque_replay_starts_from_previous() -> None:

@@ -123,7 +123,7 @@ def test_what_came_before_is_gone(place):
     seen = place.seen()
     diagnosis = place.diagnosis()
     assert (diagnosis.go_to, diagnosis.adopt) == (None, None)
-    assert "a change data feed" in "; ".join(each.text for each in diagnosis.divergences)
+    assert "a change data feed" in "; ".join(divergence.text for divergence in diagnosis.divergences)
     assert place.seen() == seen
     place.repair(lambda each: each.anew)
     place.finish(TRANSACTIONS)

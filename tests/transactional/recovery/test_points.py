@@ -56,7 +56,7 @@ def test_what_is_thinned_out(rewind_hours):
     points = committed(SLOT_MS + 7 * SECOND, 3 * DAY, rewind_hours)
     for now_ms in range(BEGAN + 3 * DAY, BEGAN + 4 * DAY, 17 * 60 * SECOND):
         settled = [
-            each for each in points.at(now_ms, rewind_hours).points if each.at_ms < thinned_ms(now_ms, rewind_hours)
+            point for point in points.at(now_ms, rewind_hours).points if point.at_ms < thinned_ms(now_ms, rewind_hours)
         ]
         assert len(settled) <= 1
 

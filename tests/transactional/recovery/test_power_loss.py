@@ -97,7 +97,7 @@ def test_after_upkeep(tmp_path, disk, monkeypatch, are_entries_lucky, vectors):
     config = EXECUTORS_CONFIG.with_settings({"topology.group.transactions.max": 1})
     steps = ("group.commit.before", "group.commit.after")
     lefts = lefts_of_run(disk, config, 10, steps, slots=16, vectors=vectors)
-    checkpoints = [len(list(each.glob("*.checkpoint.parquet"))) for each in disk.folder.glob("*/_delta_log")]
+    checkpoints = [len(list(path.glob("*.checkpoint.parquet"))) for path in disk.folder.glob("*/_delta_log")]
     assert min(checkpoints) >= 2  # of a point, and of upkeep
     assert len(checkpoints) == 4
     assert len(list(disk.folder.glob("rows/_data/merged-*"))) == 2

@@ -17,7 +17,7 @@ SOURCE = TupleSource("spout", "default", 0, Fields("attempt", "a", "b"))
 
 def checksum(*values: tuple[Any, Any], attempt: int = 1) -> int | None:
     tracer = Tracer()
-    rows = [(TransactionAttempt(1, attempt), *each) for each in values]
+    rows = [(TransactionAttempt(1, attempt), *value) for value in values]
     tracer.trace("spout", 0, Chunk(SOURCE, rows=rows))
     return tracer.fingerprints()["spout"].checksum
 
@@ -87,7 +87,7 @@ def test_the_same_without_a_copy(values: list[Any], cut: slice, monkeypatch: pyt
     copied = checksum_of(rows)
     monkeypatch.setattr("txtopo.transactional.tasks.fingerprint._COPIED_BYTES_MAX", 0)
     assert checksum_of(rows) == copied
-    whole = pa.record_batch([pa.array(each.to_pylist(), each.type) for each in rows.columns], rows.schema.names)
+    whole = pa.record_batch([pa.array(column.to_pylist(), column.type) for column in rows.columns], rows.schema.names)
     monkeypatch.setattr("txtopo.transactional.tasks.fingerprint._is_whole", lambda _column: False)
     assert checksum_of(whole) == copied
 
@@ -122,7 +122,7 @@ def traced(*tuples: tuple[int, Any]) -> Tracer:
 def test_tuples_that_tasks_have_swapped() -> None:
     """It shows which task has emitted which tuples; in which order the tasks did makes no difference."""
     tracers = traced((0, "a"), (1, "b")), traced((1, "b"), (0, "a")), traced((0, "b"), (1, "a"))
-    one, same, swapped = (each.fingerprints()["spout"] for each in tracers)
+    one, same, swapped = (tracer.fingerprints()["spout"] for tracer in tracers)
     assert one == same
     assert one != swapped
 
@@ -133,7 +133,7 @@ def test_skipped_input_is_joined() -> None:
     tracers[0].skip("spout", (("t-0", 0, 5),))
     tracers[0].skip("spout", (("t-1", 0, 3),))
     tracers[1].skip("spout", (("t-2", 1, 2),))
-    together = joined(each.fingerprints() for each in tracers)["spout"]
+    together = joined(tracer.fingerprints() for tracer in tracers)["spout"]
     assert together.tuples == 1
     assert together.skipped == (("t-0", 0, 5), ("t-1", 0, 3), ("t-2", 1, 2))
 

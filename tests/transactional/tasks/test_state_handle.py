@@ -156,15 +156,15 @@ def test_the_hour_that_comes_twice(tmp_path, key) -> None:
             11 * txid,
             22 * txid,
         ]
-        assert [each.value for each in state.multi_get([one, two])] == [state.get(one).value, state.get(two).value]
+        assert [value.value for value in state.multi_get([one, two])] == [state.get(one).value, state.get(two).value]
         view.finish()
     opened.write(2, group.writes())
-    assert [each.value for each in opened.multi_get([one, two])] == [22, 44]
+    assert [value.value for value in opened.multi_get([one, two])] == [22, 44]
     view = group_state(opened).begin(3)
     state = handle(view)
     state.multi_put([one, two], [1, 2])
     state.multi_reduce({one: 5}, operator.add)
     state.put(two, state.get(two).value + 5)
-    assert [each.value for each in state.multi_get([one, two])] == [6, 7]
+    assert [value.value for value in state.multi_get([one, two])] == [6, 7]
     state.multi_remove([one])
     assert [state.get(one), state.get(two).value] == [None, 7]

@@ -41,7 +41,7 @@ class Planned:
 
     def seen(self, name: str) -> SeenVersion | None:
         """The version of a reference table; None if the topology had no such reference then."""
-        return next((each for each in self.references if each.name == name), None)
+        return next((reference for reference in self.references if reference.name == name), None)
 
     @property
     def at(self) -> dt.datetime:

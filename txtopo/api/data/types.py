@@ -122,7 +122,7 @@ def _runs(column: Any, *parts: Any) -> Iterator[tuple[list[Any], ...]]:
     offsets = column.offsets.to_pylist()
     values = [python_values(_run_of(column, part)) for part in parts]
     for start, end in itertools.pairwise(offsets):
-        yield tuple([each[start - offsets[0] : end - offsets[0]] for each in values])
+        yield tuple([value[start - offsets[0] : end - offsets[0]] for value in values])
 
 
 def _run_of(column: Any, part: Any) -> Any:

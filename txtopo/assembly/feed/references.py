@@ -46,7 +46,11 @@ class References:
             InputError: the table is another one than the transaction before has seen, or was put back.
             FailedException: it can't be read at the moment.
         """
-        again = {each.name: each for each in self._undone.get(txid, ()) if _may_follow(before.seen(each.name), each)}
+        again = {
+            version.name: version
+            for version in self._undone.get(txid, ())
+            if _may_follow(before.seen(version.name), version)
+        }
         found = tuple(again.get(name) or self._of(name) for name in self._references)
         for now in found:
             _refuse_other(before.seen(now.name), now, self._references[now.name].address)
@@ -55,22 +59,26 @@ class References:
     def completed(self, begun: Sequence[TransactionMetadata]) -> list[TransactionMetadata]:
         """Return those of some transactions that were planned without a reference of today's, each with its newest."""
         return [
-            attrs.evolve(each, planned=self._with(each.planned, missing))
-            for each in begun
-            if (missing := [name for name in self._references if each.planned.seen(name) is None])
+            attrs.evolve(transaction, planned=self._with(transaction.planned, missing))
+            for transaction in begun
+            if (missing := [name for name in self._references if transaction.planned.seen(name) is None])
         ]
 
     def again(self, begun: Sequence[TransactionMetadata]) -> list[TransactionMetadata]:
         """Return those of some transactions that see another version than the newest, planned with the newest."""
         return [
-            attrs.evolve(each, planned=self._with(each.planned, other))
-            for each in begun
-            if (other := [name for name in self._references if not _is_same(each.planned.seen(name), self._of(name))])
+            attrs.evolve(transaction, planned=self._with(transaction.planned, other))
+            for transaction in begun
+            if (
+                other := [
+                    name for name in self._references if not _is_same(transaction.planned.seen(name), self._of(name))
+                ]
+            )
         ]
 
     def _with(self, planned: Planned, names: Iterable[str]) -> Planned:
         news = {name: _instead(self._of(name), planned.seen(name)) for name in names}
-        seen = {each.name: each for each in planned.references}
+        seen = {reference.name: reference for reference in planned.references}
         return attrs.evolve(planned, references=tuple({**seen, **news}.values()))
 
     def _of(self, name: str) -> SeenVersion:
@@ -88,11 +96,11 @@ def seen_by_undone(journal: Folder | None, committed: int) -> dict[int, tuple[Se
         return {}
     shared: dict[tuple[SeenVersion, ...], tuple[SeenVersion, ...]] = {}
     return {
-        each.txid: shared.setdefault(each.planned.references, each.planned.references)
+        transaction.txid: shared.setdefault(transaction.planned.references, transaction.planned.references)
         for part in read_journal(journal)  # the oldest first: what was undone last counts
         for entry in part.entries
-        for each in entry.transactions
-        if each.txid > committed
+        for transaction in entry.transactions
+        if transaction.txid > committed
     }
 
 

@@ -25,7 +25,7 @@ from txtopo.workers.watcher import NO_TASK
 def pack_up_workers(plan: PlainPlan, assignment: Assignment, config: Config, secret: bytes) -> bytes:
     """Return the content of a run package for :func:`run_plain_worker`."""
     # Each prototype is pickled by itself, so that every task can load its own copy.
-    prototypes = {each.id: cloudpickle.dumps(each.component) for each in plan.components}
+    prototypes = {component.id: cloudpickle.dumps(component.component) for component in plan.components}
     return pack_up(plan.without_objects(), assignment, config, prototypes, secret)
 
 

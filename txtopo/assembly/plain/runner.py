@@ -212,8 +212,8 @@ class RunningTopology:
                     self._has_ended.set()
                 case Answer(error):
                     waiting, self._waiting = self._waiting, []
-                    for each in waiting:
-                        each.set_result(None) if error is None else each.set_exception(error)
+                    for future in waiting:
+                        future.set_result(None) if error is None else future.set_exception(error)
                 case _:
                     assert_never(action)
 
@@ -222,7 +222,7 @@ class RunningTopology:
         run = self._begin(workers, is_active=is_active)
         with self._lock:
             before = self._run.supervisor
-            self._past = self._past.plus(before, [each for each in before.health if each is not None])
+            self._past = self._past.plus(before, [health for health in before.health if health is not None])
             self._run = run
 
     def _begin(self, workers: int, *, is_active: bool) -> _Run:

@@ -83,14 +83,14 @@ def _print_list(found: Sequence[TopologySummary]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("NAME", "STATUS", "UPTIME", "SUPERVISOR", "STAGE", "PROGRESS"):
         table.add_column(name)
-    for each in found:
+    for topology in found:
         table.add_row(
-            each.name,
-            each.status,
-            f"{each.uptime_seconds} s",
-            each.slot,
-            _line(_stage(each)),
-            _line(each.reason, f"txtopo list {each.name}") if each.reason else _progress(each),
+            topology.name,
+            topology.status,
+            f"{topology.uptime_seconds} s",
+            topology.slot,
+            _line(_stage(topology)),
+            _line(topology.reason, f"txtopo list {topology.name}") if topology.reason else _progress(topology),
         )
     table_console().print(table)
 

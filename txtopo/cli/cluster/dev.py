@@ -193,7 +193,7 @@ def _kept(daemons: Sequence[_Daemon]) -> Iterator[None]:
         yield
     finally:
         for kind in ("supervisor", "nimbus"):
-            ending = [each.process for each in daemons if each.kind == kind and each.process is not None]
+            ending = [daemon.process for daemon in daemons if daemon.kind == kind and daemon.process is not None]
             for process in ending:
                 process.send_signal(signal.SIGTERM)
             for process in ending:

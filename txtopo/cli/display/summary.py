@@ -46,9 +46,9 @@ def print_summary(console: Console, report: RunReport, spark_secs: float) -> Non
         grid.add_row("dead letters", f"{report.dead_letters:,}", "transactions given up")
     for name, rows in report.spout_rows.items():
         grid.add_row(name, f"{rows:,}", "rows written by the spout itself")
-    for each in report.readings:
-        if each.kind is ReadingKind.COUNT:
-            grid.add_row(each.name, f"{each.value:,}", f"counted by {each.component}")
+    for reading in report.readings:
+        if reading.kind is ReadingKind.COUNT:
+            grid.add_row(reading.name, f"{reading.value:,}", f"counted by {reading.component}")
     phases = f"processing {report.processing_secs:.1f} s, commit {report.commit_secs:.1f} s"
     grid.add_row("time", f"{report.elapsed_secs:.1f} s", f"{phases}; before that, {spark_secs:.1f} s to start Spark")
     console.print(grid)

@@ -50,7 +50,7 @@ def audit_command(
         print_json(_document(topology_id, report, is_quick=quick))
     else:
         spouts = () if isinstance(target, OutputFolder) else target.plan.spouts
-        _show(report, _range_method([spout_as_written(each.component) for each in spouts]), is_quick=quick)
+        _show(report, _range_method([spout_as_written(spout.component) for spout in spouts]), is_quick=quick)
     ctx.exit(1 if report.findings else 0)
 
 
@@ -108,8 +108,8 @@ def _document(topology_id: str, report: AuditReport, *, is_quick: bool) -> dict[
         "topology": topology_id,
         "isProved": not report.findings,
         "findings": [
-            {"text": each.text, "transaction": each.txid, "state": each.state, "version": each.version}
-            for each in report.findings
+            {"text": finding.text, "transaction": finding.txid, "state": finding.state, "version": finding.version}
+            for finding in report.findings
         ],
         "first": report.first,
         "last": report.last,
@@ -136,8 +136,8 @@ def _document(topology_id: str, report: AuditReport, *, is_quick: bool) -> dict[
             "notIn": list(report.lacks_it),
         },
         "renames": [
-            {"after": each.txid, "topology": each.topology, "former": each.former, "states": dict(each.states)}
-            for each in report.renames
+            {"after": rename.txid, "topology": rename.topology, "former": rename.former, "states": dict(rename.states)}
+            for rename in report.renames
         ],
         "tables": [_table_of(proof, is_quick=is_quick) for proof in report.tables],
         "notProved": {**dict.fromkeys(report.elsewhere), **report.departed},
@@ -204,7 +204,7 @@ def _proof_lines(report: AuditReport, method: str) -> list[str]:
         for name, (first, last) in report.references.items()
     ]
     lines += [f"reference   transaction {txid} saw {seen.words}" for txid, seen in report.replanned]
-    lines += [f"renamed     after transaction {each.txid}: {each.text}" for each in report.renames if each.text]
+    lines += [f"renamed     after transaction {rename.txid}: {rename.text}" for rename in report.renames if rename.text]
     if report.untold:
         lines.append(
             f"input       not reported by the spout for {count_of(report.untold, 'transaction')}: not proved; to have "

@@ -85,11 +85,11 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
         own_a, own_b = (topologies or (None,))[0], (topologies or (None,))[-1]
         compared = _outputs(Output.of(a, own_a), Output.of(b, own_b), names, to, comparison, say)
     _tell_moved(to, compared.txid, since, say)
-    for name, each in compared.tables.items():
-        say(f"{name}: {_numbers(each)}", "bold" if each.count else "")
-        for line in _samples(each):
+    for name, table in compared.tables.items():
+        say(f"{name}: {_numbers(table)}", "bold" if table.count else "")
+        for line in _samples(table):
             say(f"  {line}")
-    if any(each.count for each in compared.tables.values()):
+    if any(table.count for table in compared.tables.values()):
         say("✘ different", "bold red")
         ctx.exit(1)
     say("✔ the same", "bold green")

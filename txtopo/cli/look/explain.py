@@ -56,7 +56,7 @@ def _known(target: OutputFolder | Target) -> Known:
 def _metadata_dir(target: OutputFolder | Target) -> tuple[Folder, str]:
     if isinstance(target, OutputFolder):
         both = (target.folder.below(METADATA_DIR), target.folder)
-        with_snapshot = (each for each in both if topologies_with_snapshot(snapshots_in(each)))
+        with_snapshot = (folder for folder in both if topologies_with_snapshot(snapshots_in(folder)))
         metadata_dir = next(with_snapshot, None) or metadata_dir_below(target.folder)  # a run may keep no journal
         known = {*topologies_with_journal(metadata_dir), *topologies_with_snapshot(snapshots_in(metadata_dir))}
         return metadata_dir, chosen(target.folder, sorted(known), target.topology_id)
@@ -67,7 +67,7 @@ def _document(known: Known, txid: int) -> dict[str, Any]:
     """Return what is known of a transaction, as JSON; the guide on operations describes it."""
     entered, snapshot, writer = known.journal.find(txid), known.snapshot, known.writer
     pending = () if snapshot is None else snapshot.transactions
-    found = next((each for each in pending if each.txid == txid), None)
+    found = next((transaction for transaction in pending if transaction.txid == txid), None)
     is_committed, is_live = txid <= known.committed, known.is_alive
     facts: dict[str, Any] = {"transaction": txid, "status": "not committed", "lastCommitted": known.committed}
     if is_committed:
@@ -87,7 +87,7 @@ def _document(known: Known, txid: int) -> dict[str, Any]:
             "input": _spans_of(found.ranges),
             "references": _versions_of(found.references),
             "failure": facts.get("failure") if failure is None else failure.own_reason,
-            "history": [str(each) for each in found.history.entries],
+            "history": [str(entry) for entry in found.history.entries],
         }
     if snapshot is not None and writer is not None:
         facts["run"] = {
@@ -113,7 +113,7 @@ def _entered_facts(entered: EnteredGroup, txid: int) -> dict[str, Any]:
         "references": _versions_of(transaction.planned.references),
         "waited": list(transaction.planned.ahead),
         "input": _spans_of(transaction.input),
-        "skipped": {partition: [list(each) for each in gaps] for partition, gaps in transaction.gaps.items()},
+        "skipped": {partition: [list(gap) for gap in gaps] for partition, gaps in transaction.gaps.items()},
         "metadata": transaction.metadata,
         "failure": transaction.failure or None,
         "tuples": {name: number for name, (number, _) in transaction.fingerprints.items()},
@@ -123,8 +123,8 @@ def _entered_facts(entered: EnteredGroup, txid: int) -> dict[str, Any]:
 
 def _versions_of(references: Sequence[SeenVersion]) -> dict[str, Any]:
     return {
-        each.name: {"table": each.identity, "version": each.version, "insteadOf": each.instead_of}
-        for each in references
+        reference.name: {"table": reference.identity, "version": reference.version, "insteadOf": reference.instead_of}
+        for reference in references
     }
 
 

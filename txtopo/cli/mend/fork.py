@@ -38,10 +38,12 @@ def fork(target: Target, txid: int | None, output: str | None, topology_id: str 
     """
     if txid is None:
         points = fork_points(target.plan, target.config)
-        standing = {each.txid for each in points.standing}
+        standing = {checkpoint.txid for checkpoint in points.standing}
         click.echo(f"topology {target.plan.topology_id!r} can be forked at {count_of(len(standing - {0}), 'point')}:")
-        ends = [each for each in reversed(points.checkpoints) if each.txid]
-        for line in point_lines((planned_point(each.txid, each.planned), each.txid in standing) for each in ends):
+        ends = [checkpoint for checkpoint in reversed(points.checkpoints) if checkpoint.txid]
+        for line in point_lines(
+            (planned_point(checkpoint.txid, checkpoint.planned), checkpoint.txid in standing) for checkpoint in ends
+        ):
             click.echo(line)
         for name in points.unversioned:
             click.echo(f"state {name!r} keeps no versions: it begins empty in a fork")

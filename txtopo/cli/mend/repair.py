@@ -140,7 +140,7 @@ def _go_to_text(diagnosis: Diagnosis, plan: GoTo) -> str:
         kept = f"the coordinator state stays at transaction {plan.txid}"
         return f"{rolled_back}{kept}, and nothing runs again"
     made = f"the coordinator state is rebuilt, at transaction {plan.txid}"
-    is_undone = any(each.kind is DivergenceKind.OTHER_TIMELINE for each in diagnosis.divergences)
+    is_undone = any(divergence.kind is DivergenceKind.OTHER_TIMELINE for divergence in diagnosis.divergences)
     last = max(
         [
             0 if is_undone else committed,

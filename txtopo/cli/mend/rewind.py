@@ -135,7 +135,7 @@ def _point_lines(target: Target, dry: DryRun) -> Iterator[str]:
     if standing:
         yield f"it can be brought back to {count_of(len(standing), 'point')}:"
         ends = reversed(past.points[1:])
-        yield from point_lines((_named(each), bool(each.txid) and not each.obstacles) for each in ends)
+        yield from point_lines((_named(point), bool(point.txid) and not point.obstacles) for point in ends)
     else:
         yield "it can be brought back to no point after its first transaction"
     if not past.points[-1].obstacles:

@@ -272,7 +272,9 @@ class ClusterConnection:
                 self.distributor.download(manifest, draft)
                 self.store.keep(draft, manifest)
         except (CodeUnavailable, httpx.HTTPError) as error:
-            supervisors = sorted({each.address for each in self.state.supervisors().values()} - {self._address})
+            supervisors = sorted(
+                {supervisor.address for supervisor in self.state.supervisors().values()} - {self._address}
+            )
             try:
                 with self.store.draft() as draft:  # a new one: the first may hold some of the files
                     fetch_from(self._client, supervisors, manifest, draft)

@@ -167,7 +167,7 @@ class HeartbeatCache:
         self, assignments: Mapping[str, Assignment], beats: Mapping[tuple[str, int], Heartbeat], now: float
     ) -> None:
         """Record what ZooKeeper says at monotonic time ``now``; ``beats`` go by topology and assignment number."""
-        keys = {(each.topology, each.number) for each in assignments.values()}
+        keys = {(assignment.topology, assignment.number) for assignment in assignments.values()}
         # Keys without an assignment go, so the cache is never larger than the cluster.
         self._last_beats = {key: self._last_beats.get(key) or _LastBeat(now) for key in sorted(keys)}
         for key, last in self._last_beats.items():

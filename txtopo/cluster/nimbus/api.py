@@ -149,7 +149,7 @@ class NimbusApi:
 
     def _cluster(self, _request: Request) -> Response:
         view = self._nimbus.state.view()
-        total, used = sum(each.slots for each in view.supervisors.values()), len(view.assignments)
+        total, used = sum(supervisor.slots for supervisor in view.supervisors.values()), len(view.assignments)
         summary = ClusterSummary(
             self._version,
             self._nimbus.address,
@@ -166,48 +166,48 @@ class NimbusApi:
     def _nimbuses(self, _request: Request) -> Response:
         leader, now = self._leader_address(), time.time()
         found = []
-        for each in self._nimbus.state.nimbuses().values():
-            host, _, port = each.address.rpartition(":")
+        for nimbus in self._nimbus.state.nimbuses().values():
+            host, _, port = nimbus.address.rpartition(":")
             summary = NimbusSummary(
-                each.address,
+                nimbus.address,
                 host,
                 int(port),
-                status="Leader" if each.address == leader else "Not a Leader",
-                is_leader=each.address == leader,
-                started_at=each.started_at,
-                uptime_seconds=max(0, int(now - each.started_at)),
-                version=each.version,
+                status="Leader" if nimbus.address == leader else "Not a Leader",
+                is_leader=nimbus.address == leader,
+                started_at=nimbus.started_at,
+                uptime_seconds=max(0, int(now - nimbus.started_at)),
+                version=nimbus.version,
             )
             found.append(to_json(summary))
         return answers.Json({"nimbuses": found})
 
     def _supervisors(self, _request: Request) -> Response:
         view, now = self._nimbus.state.view(), time.time()
-        used = [each.supervisor for each in view.assignments.values()]
+        used = [assignment.supervisor for assignment in view.assignments.values()]
         found = [
             SupervisorSummary(
-                each.id,
-                each.address,
-                slots_total=each.slots,
-                slots_used=used.count(each.id),
-                started_at=each.started_at,
-                uptime_seconds=max(0, int(now - each.started_at)),
-                version=each.version,
+                supervisor.id,
+                supervisor.address,
+                slots_total=supervisor.slots,
+                slots_used=used.count(supervisor.id),
+                started_at=supervisor.started_at,
+                uptime_seconds=max(0, int(now - supervisor.started_at)),
+                version=supervisor.version,
             )
-            for each in view.supervisors.values()
+            for supervisor in view.supervisors.values()
         ]
-        return answers.Json({"supervisors": [to_json(each) for each in found]})
+        return answers.Json({"supervisors": [to_json(supervisor) for supervisor in found]})
 
     def _topologies(self, request: Request) -> Response:
         state = self._nimbus.state
         holders, live = state.holders(), frozenset(state.nimbuses())
         assignments, beats = state.assignments(), state.heartbeats()
         found = []
-        for each in state.topologies().values():
-            assignment = assignments.get(each.id)
-            beat = None if assignment is None else beats.get((each.id, assignment.number))
-            found.append(_summary(each, holders.get(each.id, frozenset()), live, assignment, beat))
-        return answers.Json({"topologies": [to_json(self._for(request, each)) for each in found]})
+        for topology in state.topologies().values():
+            assignment = assignments.get(topology.id)
+            beat = None if assignment is None else beats.get((topology.id, assignment.number))
+            found.append(_summary(topology, holders.get(topology.id, frozenset()), live, assignment, beat))
+        return answers.Json({"topologies": [to_json(self._for(request, topology)) for topology in found]})
 
     def _topology(self, request: Request) -> Response:
         return answers.Json(
@@ -349,9 +349,9 @@ class _Metrics:
         self._leader.set(is_leader)
         self._nimbuses.set(nimbuses)
         self._supervisors.set(len(view.supervisors))
-        self._slots.set(sum(each.slots for each in view.supervisors.values()))
+        self._slots.set(sum(supervisor.slots for supervisor in view.supervisors.values()))
         self._assigned.set(len(view.assignments))
-        statuses = [each.status for each in view.topologies.values()]
+        statuses = [topology.status for topology in view.topologies.values()]
         for status in Status:
             self._by_status.labels(status.value).set(statuses.count(status))
 

@@ -64,7 +64,7 @@ class CodeCheck:
             has_supervisors |= bool(supervisors)
             if not has_supervisors:
                 return "no supervisor is there to check the code"
-            asks = [partial(self._built_by, each.address, topology, settings) for each in supervisors]
+            asks = [partial(self._built_by, supervisor.address, topology, settings) for supervisor in supervisors]
             try:
                 built = first_answer(asks, (ClusterError,), apart_secs=_APART_SECS, secs=left_secs)
             except NobodyAnswers as error:

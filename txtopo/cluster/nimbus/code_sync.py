@@ -47,7 +47,7 @@ class CodeSync:
 
         Code that no live nimbus holds does not count: otherwise nobody could lead, and nobody could report the loss.
         """
-        needed = {each.id for each in self._state.topologies().values() if each.status in NEEDS_CODE}
+        needed = {topology.id for topology in self._state.topologies().values() if topology.status in NEEDS_CODE}
         fetchable = {topology for topology, holders in self._state.live_holders().items() if holders}
         return needed & fetchable <= set(self._store.topologies())
 

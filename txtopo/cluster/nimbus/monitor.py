@@ -67,7 +67,9 @@ class Monitor:
 
     def _next_deadline_secs(self) -> float:
         """Return the time until the next topology's wait is over; infinite if none waits."""
-        deadlines = [each.deadline for each in self._state.topologies().values() if each.deadline is not None]
+        deadlines = [
+            topology.deadline for topology in self._state.topologies().values() if topology.deadline is not None
+        ]
         return max(0.0, min(deadlines, default=float("inf")) - time.time())
 
     def _apply_deadlines(self, lead: Lead) -> None:
@@ -97,7 +99,11 @@ class Monitor:
     def _alive(self, lead: Lead, assignments: Mapping[str, Assignment]) -> set[str]:
         now = time.monotonic()
         lead.heartbeats.update(assignments, self._state.heartbeats(), now)
-        return {each.topology for each in assignments.values() if lead.heartbeats.is_alive(each, self._limits, now)}
+        return {
+            assignment.topology
+            for assignment in assignments.values()
+            if lead.heartbeats.is_alive(assignment, self._limits, now)
+        }
 
     def _assign(self, lead: Lead, live: Mapping[str, frozenset[str]]) -> None:
         view = self._state.view()

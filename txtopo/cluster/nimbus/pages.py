@@ -40,7 +40,7 @@ class DriverPages:
         """Answer with a summary of each topology that runs; those of a supervisor that does not answer are left out."""
         check_token(request, self._token)
         supervisors = await anyio.to_thread.run_sync(self._state.supervisors, limiter=self._reads)
-        asked = [self._ask(each.address, "", _SUMMARY_TIMEOUT) for each in supervisors.values()]
+        asked = [self._ask(supervisor.address, "", _SUMMARY_TIMEOUT) for supervisor in supervisors.values()]
         found: dict[str, Any] = {}
         for answer in await asyncio.gather(*asked):
             if answer is not None and answer.is_success:
@@ -54,7 +54,11 @@ class DriverPages:
         places = await anyio.to_thread.run_sync(self._places, topology, limiter=self._reads)
         query = request.scope["query_string"].decode("latin-1")
         address = f"/{quote(topology, safe='')}/{quote(path)}?{query}"
-        answers = [each for each in await asyncio.gather(*(self._ask(p, address) for p in places)) if each is not None]
+        answers = [
+            response
+            for response in await asyncio.gather(*(self._ask(p, address) for p in places))
+            if response is not None
+        ]
         if not answers:
             raise ClusterError(f"no supervisor answers that has run {topology!r}")
         answer = min(answers, key=lambda each: each.status_code)
@@ -65,8 +69,8 @@ class DriverPages:
         assignment = self._state.assignment(topology)
         supervisors = self._state.supervisors()
         if assignment is not None:
-            return [each.address for each in supervisors.values() if each.id == assignment.supervisor]
-        return [each.address for each in supervisors.values()]
+            return [supervisor.address for supervisor in supervisors.values() if supervisor.id == assignment.supervisor]
+        return [supervisor.address for supervisor in supervisors.values()]
 
     async def _ask(self, supervisor: str, path: str, within: httpx.Timeout = _TIMEOUT) -> httpx.Response | None:
         try:

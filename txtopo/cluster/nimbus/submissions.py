@@ -136,18 +136,22 @@ class Submissions:
     def _check_free(self, submission: Submission) -> list[str]:
         """Return the ended topologies that a submission replaces; AlreadyAlive if one of that name or id lives."""
         same = [
-            each
-            for each in self._state.topologies().values()
-            if submission.name == each.name or submission.topology_id == each.topology_id
+            topology
+            for topology in self._state.topologies().values()
+            if submission.name == topology.name or submission.topology_id == topology.topology_id
         ]
-        for each in same:
-            if each.holds_name:
-                what = f"name {each.name!r}" if each.name == submission.name else f"topology id {each.topology_id!r}"
-                raise AlreadyAlive(
-                    f"the {what} is in use by {each.id}, which is {each.status.value}: kill it first, or wait until it "
-                    "is gone"
+        for topology in same:
+            if topology.holds_name:
+                what = (
+                    f"name {topology.name!r}"
+                    if topology.name == submission.name
+                    else f"topology id {topology.topology_id!r}"
                 )
-        return [each.id for each in same]
+                raise AlreadyAlive(
+                    f"the {what} is in use by {topology.id}, which is {topology.status.value}: "
+                    "kill it first, or wait until it is gone"
+                )
+        return [topology.id for topology in same]
 
     def _wait_for_replication(self, lead: Lead, topology: str) -> str | None:
         """Wait until enough nimbuses hold the code; return a warning if the time is over before."""

@@ -154,7 +154,9 @@ def settings_in(body: bytes) -> dict[str, str]:
     if not isinstance(content, dict) or not content.keys() <= {"settings"}:
         raise wrong
     settings = content.get("settings", {})
-    if not isinstance(settings, dict) or not all(isinstance(each, str | int | float) for each in settings.values()):
+    if not isinstance(settings, dict) or not all(
+        isinstance(setting, str | int | float) for setting in settings.values()
+    ):
         raise wrong
     texts = {name: str(value) for name, value in settings.items()}
     try:

@@ -149,7 +149,9 @@ class Places:
     def leave(self, place: Connection) -> None:
         """Forget a connection that is closed."""
         self._limit.leave(place)
-        self._by_client = {client: each for client, each in self._by_client.items() if each is not place}
+        self._by_client = {
+            client: connection for client, connection in self._by_client.items() if connection is not place
+        }
 
     async def __call__(self, scope: Any, receive: _Receive, send: _Send) -> None:
         """Answer a request."""

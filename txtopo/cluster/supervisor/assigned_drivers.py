@@ -37,10 +37,20 @@ class AssignedDrivers:
         try:
             state.announce_supervisor(self._record)
             state.watch(("assignments", "storms"), self._on_change)  # before the reads: see ``ClusterState.watch``
-            mine = {each.slot: each for each in state.assignments().values() if each.supervisor == self._record.id}
-            statuses = {name: each.status for name, each in state.topologies().items()}
-            beats = {each.topology: state.heartbeat(each.topology, each.number) for each in mine.values()}
-            endings = {each.topology: state.ending(each.topology, each.number) for each in mine.values()}
+            mine = {
+                assignment.slot: assignment
+                for assignment in state.assignments().values()
+                if assignment.supervisor == self._record.id
+            }
+            statuses = {name: topology.status for name, topology in state.topologies().items()}
+            beats = {
+                assignment.topology: state.heartbeat(assignment.topology, assignment.number)
+                for assignment in mine.values()
+            }
+            endings = {
+                assignment.topology: state.ending(assignment.topology, assignment.number)
+                for assignment in mine.values()
+            }
         except Unreachable as error:
             _LOG.warning("%s", error)
             return False

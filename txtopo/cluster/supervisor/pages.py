@@ -58,7 +58,7 @@ class DriverPages:
             place = self._place_of(topology)
             if place is not None:
                 summaries = self._opened(topology, place).topologies().topologies
-                own = [each for each in summaries if each.id == place.topology_id]
+                own = [summary for summary in summaries if summary.id == place.topology_id]
                 if own:
                     found[topology] = to_json(own[0])
         return Json({"topologies": found})

@@ -82,12 +82,15 @@ class Account:
     def add_recorded(self, entry: JournalEntry) -> None:
         """Add a group of a run that can't tell any more; a journal has no versions of tables."""
         self._commit(
-            [each.txid for each in entry.transactions], is_dead=any(each.is_dead_letter for each in entry.transactions)
+            [transaction.txid for transaction in entry.transactions],
+            is_dead=any(transaction.is_dead_letter for transaction in entry.transactions),
         )
-        self._take(TransactionInput(each.ranges, each.planned.references) for each in entry.transactions)
-        for each in entry.transactions:
+        self._take(
+            TransactionInput(transaction.ranges, transaction.planned.references) for transaction in entry.transactions
+        )
+        for transaction in entry.transactions:
             for spout, read in self.read.items():
-                read.tuples += each.fingerprints.get(spout, (0, None))[0]
+                read.tuples += transaction.fingerprints.get(spout, (0, None))[0]
         for state, (rows, removed) in entry.states.items():
             self._write(state, entry.last, StateWrite((0.0, 0.0), (0.0, 0.0), rows, removed))
 

@@ -139,9 +139,9 @@ class Events:
         """Return what was read of each dataset of a spout; nothing of those that it will read."""
         ranges = {} if read is None else read.ranges
         datasets = self._datasets(spout, ranges)
-        found: dict[Dataset, dict[str, tuple[Any, Any]]] = {each: {} for each in datasets.values()}
+        found: dict[Dataset, dict[str, tuple[Any, Any]]] = {dataset: {} for dataset in datasets.values()}
         for partition, span in ranges.items():
-            prefix = max((each for each in datasets if partition.startswith(each)), key=len, default="")
+            prefix = max((dataset for dataset in datasets if partition.startswith(dataset)), key=len, default="")
             found.setdefault(datasets.get(prefix) or self._unnamed(spout), {})[partition] = span
         return found or {self._unnamed(spout): {}}
 
@@ -199,8 +199,8 @@ class Events:
             datasets = (
                 [plan.references[origin].dataset] if origin in plan.references else list(self._ranges(origin, None))
             )
-            for each in datasets:
-                yield column_lineage_dataset.InputField(each.namespace, each.name, field)
+            for dataset in datasets:
+                yield column_lineage_dataset.InputField(dataset.namespace, dataset.name, field)
 
     def _spouts_of(self, state: str) -> frozenset[str]:
         """Return the spouts of whose tuples a state is made: of dead letters, and where nobody asks for it, all."""

@@ -164,11 +164,11 @@ def entries_of(attempts: Iterable[AttemptFacts]) -> Iterator[records.Entry]:
     shift_secs = time.time() - time.monotonic()  # what is recorded is told by the time of day, facts by a run's clock
     for end, ended in itertools.groupby(attempts, operator.attrgetter("end")):
         facts = None
-        for each in ended:
-            if each.facts != facts:
-                facts = each.facts
+        for attempt in ended:
+            if attempt.facts != facts:
+                facts = attempt.facts
                 moments = _Moments.of(facts, end, shift_secs)
-            yield moments.entry(each.txid)
+            yield moments.entry(attempt.txid)
         if end is not None and end.measures is not None:
             yield from _writes(end.measures, moments.group, shift_secs)
 

@@ -106,7 +106,7 @@ def bring_end(metadata_dir: ObjectFolder, place: Path, topology_id: str, epoch: 
         content = metadata_dir.below(folder_of(Path(), topology_id).name).get(_object_of(epoch))
         folder.mkdir(_PRIVATE, parents=True)
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
-            for what in (each for each in FILES if each in packed.namelist()):
+            for what in (file for file in FILES if file in packed.namelist()):
                 path = path_of(folder, epoch, what)
                 write_whole(path, packed.read(what), 0o600)
                 header = read_header(path)

@@ -67,7 +67,9 @@ class Timeline(Observer):
         self.ended = ""
         """Why the run has ended; empty while it runs."""
         self._is_failed = False
-        series = 8 + sum(1 + len(each["streams"]) for each in graph["components"]) + len(graph.get("states", ()))
+        series = (
+            8 + sum(1 + len(component["streams"]) for component in graph["components"]) + len(graph.get("states", ()))
+        )
         self._writer = TimelineWriter(self, folder, series, flush_secs)
         if self._is_plain:
             self._writer.start("", 0)

@@ -118,7 +118,7 @@ def folder_of(metadata_dir: Path, topology_id: str) -> Path:
 def epochs_in(folder: Path) -> list[int]:
     """Return the epochs that have a timeline in a folder, the last one first."""
     try:
-        names = [each.name for each in folder.iterdir()]
+        names = [path.name for path in folder.iterdir()]
     except OSError:
         return []
     return sorted((int(found[1]) for found in map(_NAME.fullmatch, names) if found is not None), reverse=True)
@@ -132,7 +132,7 @@ def path_of(folder: Path, epoch: int, what: str) -> Path:
 def past_in(folder: Path) -> dict[int, Path]:
     """Return the timelines of a topology's earlier runs, the last first: folders with the files of one epoch each."""
     try:
-        found = {int(each.name): each for each in (folder / _PAST).iterdir() if each.name.isdecimal()}
+        found = {int(path.name): path for path in (folder / _PAST).iterdir() if path.name.isdecimal()}
     except OSError:
         return {}
     return dict(sorted(found.items(), reverse=True))

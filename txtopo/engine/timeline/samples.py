@@ -105,9 +105,11 @@ class Sampler:
             *(_of_stream(*origin, tuples) for origin, tuples in progress.emitted_on.items()),
             *(
                 Sample(
-                    records.READING, json.dumps([each.component, each.name, each.of, each.kind.value]), (each.value,)
+                    records.READING,
+                    json.dumps([reading.component, reading.name, reading.of, reading.kind.value]),
+                    (reading.value,),
                 )
-                for each in progress.readings[: records.SERIES_MAX]
+                for reading in progress.readings[: records.SERIES_MAX]
             ),
         ]
 

@@ -171,8 +171,8 @@ class TimelineWriter:
             name, text = records.text(entry.name), records.text(safe)
             records.put(entry.kind, entry.outcome, *packed(entry, self._epoch, name, text))
         if is_full:
-            for each in self._recorded.samples():
-                samples.put(each.kind, 0, 0, each.packed(now, samples.text(each.name)))
+            for sample in self._recorded.samples():
+                samples.put(sample.kind, 0, 0, sample.packed(now, samples.text(sample.name)))
             self._put_errors()
             self._put_run()
         for ring in (records, samples):
@@ -191,7 +191,7 @@ class TimelineWriter:
         count, errors = self._recorded.errors()
         if count != self._errors_written:
             self._errors_written = count
-            safe = [attrs.evolve(each, text=self._recorded.discreet(each.text)) for each in errors]
+            safe = [attrs.evolve(error, text=self._recorded.discreet(error.text)) for error in errors]
             self._put_json("errors", [*self._former_errors, *map(to_json, safe)][-ERRORS_MAX:])
 
     def _put_json(self, what: str, content: Any) -> None:

@@ -59,7 +59,10 @@ def audit(
     report = AuditReport(epochs=len(parts), first=begin_of(parts) + 1, renames=parts[-1].header.renames)
     report.tables_read = len(histories)
     rolled_back = {
-        each.epoch for history in histories.values() for each in history.versions if each.is_rollback and each.epoch
+        version.epoch
+        for history in histories.values()
+        for version in history.versions
+        if version.is_rollback and version.epoch
     }
     filled = {name: _check_backfill(name, own, report) for name, own in (backfills or {}).items()}
     counted = check_journal(parts, rolled_back, report, filled)
@@ -69,14 +72,14 @@ def audit(
     in_flight = _find_in_flight(parts[-1], histories, committed)
     if in_flight is not None:
         _record_in_flight(in_flight, histories, report)
-    _record_ended([each for each in counted if each.entry is not in_flight], parts, report)
-    transactions = [transaction for each in counted for transaction in each.entry.transactions]
+    _record_ended([entry for entry in counted if entry.entry is not in_flight], parts, report)
+    transactions = [transaction for entry in counted for transaction in entry.entry.transactions]
     check_ranges(transactions, report)
     check_references(transactions, report)
     presence = {name: _Presence.of(name, parts, counted, _end_of(filled.get(name))) for name in _states_of(parts)}
     for each in presence.values():
         report.findings += each.findings()
-    named = {name for each in counted for name in each.entry.states} - set(histories)
+    named = {name for entry in counted for name in entry.entry.states} - set(histories)
     left = {name: each.left_after for name, each in presence.items()}
     report.departed = {name: txid for name, txid in left.items() if txid is not None and name in named}
     report.elsewhere = sorted(named - set(report.departed))
@@ -102,7 +105,7 @@ def _record_in_flight(entry: JournalEntry, histories: Mapping[str, TableHistory]
 def _record_ended(ended: Sequence[CountedEntry], parts: Sequence[JournalPart], report: AuditReport) -> None:
     report.groups = len(ended)
     report.last = ended[-1].entry.last if ended else parts[-1].header.committed
-    report.dead_letters = sum(each.is_dead_letter for group in ended for each in group.entry.transactions)
+    report.dead_letters = sum(transaction.is_dead_letter for group in ended for transaction in group.entry.transactions)
 
 
 def _check_table(  # noqa: PLR0913, PLR0917 - all that there is of one table
@@ -114,7 +117,7 @@ def _check_table(  # noqa: PLR0913, PLR0917 - all that there is of one table
     report: AuditReport,
 ) -> None:
     name = presence.state
-    of_state = [each for each in (*filled, *counted) if name in each.entry.states]
+    of_state = [entry for entry in (*filled, *counted) if name in entry.entry.states]
     proof = TableWalk(history, of_state, in_flight, report, presence.begun_after).run()
     proof.left_after = presence.left_after
     proof.backfilled_to = _end_of(filled)
@@ -147,11 +150,11 @@ class _Presence:
         gaps: list[tuple[int, int]] = []
         absent: tuple[int, int] | None = None
         left_after: int | None = None
-        for each in counted:
-            if each.entry.last <= max(begun_after, filled_to):
+        for entry in counted:
+            if entry.entry.last <= max(begun_after, filled_to):
                 continue
-            first, last = each.entry.first, each.entry.last
-            if name in each.header.states:
+            first, last = entry.entry.first, entry.entry.last
+            if name in entry.header.states:
                 gaps += [absent] if absent is not None else []
                 absent = None
             else:
@@ -161,7 +164,7 @@ class _Presence:
         elif absent is not None:
             left_after = absent[0] - 1
         # A user's state may have the name of the one for dead letters, if no policy skips transactions.
-        wrote = [t for each in counted if name in each.entry.states for t in each.entry.transactions]
+        wrote = [t for entry in counted if name in entry.entry.states for t in entry.entry.transactions]
         is_of_dead_letters = name == DEAD_LETTERS and all(transaction.is_dead_letter for transaction in wrote)
         return cls(name, begun_after, left_after, tuple(gaps), is_of_dead_letters or name.startswith(OWN_PREFIX))
 
@@ -177,7 +180,9 @@ def _check_backfill(name: str, parts: Sequence[JournalPart], report: AuditReport
     """Return the entries of the backfill of a state that count, and report violations of their order."""
     own = AuditReport(first=parts[0].header.committed + 1)
     counted = check_journal(parts, set(), own, {})
-    report.findings += [attrs.evolve(each, text=f"in its backfill: {each.text}", state=name) for each in own.findings]
+    report.findings += [
+        attrs.evolve(finding, text=f"in its backfill: {finding.text}", state=name) for finding in own.findings
+    ]
     return counted
 
 
@@ -185,10 +190,14 @@ def _compare_backfill(
     name: str, filled: Sequence[CountedEntry], counted: Sequence[CountedEntry], report: AuditReport
 ) -> None:
     """Report transactions of a backfill that are not those that the topology has committed."""
-    committed = {transaction.txid: transaction for each in counted for transaction in each.entry.transactions}
-    for now in (transaction for each in filled for transaction in each.entry.transactions):
+    committed = {transaction.txid: transaction for entry in counted for transaction in entry.entry.transactions}
+    for now in (transaction for entry in filled for transaction in entry.entry.transactions):
         then = committed.get(now.txid)  # none if it is older than the journal
-        both = () if then is None else [each for each in then.fingerprints if each in now.fingerprints]
+        both = (
+            ()
+            if then is None
+            else [fingerprint for fingerprint in then.fingerprints if fingerprint in now.fingerprints]
+        )
         difference = None if then is None else difference_between(then, now, both, both)
         if difference is not None:
             report.findings.append(Finding(f"in its backfill: {difference}", now.txid, name))

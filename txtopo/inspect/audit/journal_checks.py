@@ -98,7 +98,7 @@ def _check_found(
     """Compare the header of a new coordinator with the entries before it."""
     old = before[-1].header
     # Where the journal begins, or where a rewind went back to from there.
-    first = min((*(each.header for each in before), header), key=lambda each: each.committed)
+    first = min((*(part.header for part in before), header), key=lambda each: each.committed)
     epochs = f"epoch {header.epoch}"
     order.check_reached(header)
     last = counted[-1].entry.transactions[-1] if counted else None
@@ -110,7 +110,7 @@ def _check_found(
         entered_so_far = (*filled.get(name, ()), *counted)
         # A state that joined, and was left out for a while, may have what its backfill has run later.
         until = max(header.committed, counted[-1].entry.last if counted else 0)
-        lasts = (each.entry.last for each in entered_so_far if name in each.entry.states)
+        lasts = (entry.entry.last for entry in entered_so_far if name in entry.entry.states)
         own = [last for last in lasts if begun_after < last <= until]
         # A state that the epoch before did not have, or had in another table, may have any txid.
         is_known = name in old.states and old.tables.get(name) == header.tables.get(name)

@@ -223,10 +223,10 @@ class Replay:
             RuleError: a spout or bolt broke a rule during the replay.
         """
         rest, txids = self._past.groups(first, last), range(first, last + 1)
-        transactions = [each for group in rest for each in group.transactions]
-        changed = {name for each in transactions for name in each.fingerprints} - set(self._whole.by_id)
+        transactions = [transaction for group in rest for transaction in group.transactions]
+        changed = {name for transaction in transactions for name in transaction.fingerprints} - set(self._whole.by_id)
         report = RangeReport(first, last, groups=len(rest), changed=tuple(sorted(changed)))
-        report.given_up = sum(each.is_dead_letter for each in transactions if each.txid in txids)
+        report.given_up = sum(transaction.is_dead_letter for transaction in transactions if transaction.txid in txids)
         while rest:
             self._past.check_states(rest[0])
             count, reports = self._replayed(rest, txids)
@@ -244,30 +244,36 @@ class Replay:
             return 1, self._reports(groups[0], groups[:1], txids)
         except StateAccessError:
             between = self._past.between_points(groups[0], txids[-1])
-            passed = [each for each in groups if each.last <= between.last]
+            passed = [group for group in groups if group.last <= between.last]
             return len(passed), self._reports(between, passed, txids)
 
     def _reports(self, entry: JournalEntry, groups: Sequence[JournalEntry], txids: range) -> list[ReplayReport]:
         """Run an entry's transactions, and compare the wanted ones; ``groups`` are those that it is made of."""
         # Those that were given up have written nothing.
-        transactions = [each for each in entry.transactions if each.txid <= txids[-1] and not each.is_dead_letter]
-        wanted = [each for each in transactions if each.txid in txids]
+        transactions = [
+            transaction
+            for transaction in entry.transactions
+            if transaction.txid <= txids[-1] and not transaction.is_dead_letter
+        ]
+        wanted = [transaction for transaction in transactions if transaction.txid in txids]
         if not wanted:
             return []
         then = {name: self._past.as_of(name, entry.last) for name in self._plan.states}
         runs = [self._run(entry, transactions)]
-        if any(self._needs_second_run(each, runs[0]) for each in wanted):
+        if any(self._needs_second_run(transaction, runs[0]) for transaction in wanted):
             runs.append(self._run(entry, transactions))
-        compared = {each.txid: self._compare_components(each, runs) for each in transactions}
-        differing = [txid for txid, components in compared.items() if not all(each.is_same for each in components)]
-        group_of = {each.txid: group for group in groups for each in group.transactions}
+        compared = {transaction.txid: self._compare_components(transaction, runs) for transaction in transactions}
+        differing = [
+            txid for txid, components in compared.items() if not all(component.is_same for component in components)
+        ]
+        group_of = {transaction.txid: group for group in groups for transaction in group.transactions}
         reports = []
-        for each in wanted:
-            states = self._compare_states(each.txid, entry, runs[0], then)
-            difference = self._difference(each, runs, compared[each.txid], states)
-            group, attempt = group_of[each.txid], TransactionAttempt(each.txid, each.attempt)
+        for transaction in wanted:
+            states = self._compare_states(transaction.txid, entry, runs[0], then)
+            difference = self._difference(transaction, runs, compared[transaction.txid], states)
+            group, attempt = group_of[transaction.txid], TransactionAttempt(transaction.txid, transaction.attempt)
             # What a component of the commit phase does depends on those before it.
-            other = next((txid for txid in differing if txid < each.txid), None)
+            other = next((txid for txid in differing if txid < transaction.txid), None)
             if difference is not None and other is not None and not self._is_of_processing(difference.component):
                 which = "an earlier one of the same commit group" if other >= group.first else "which ran before it"
                 difference = Difference(
@@ -276,13 +282,13 @@ class Replay:
                 )
             reports.append(
                 ReplayReport(
-                    each.txid,
-                    each.attempt,
+                    transaction.txid,
+                    transaction.attempt,
                     attempt.epoch,
                     group.first,
                     group.last,
                     entry.first,
-                    compared[each.txid],
+                    compared[transaction.txid],
                     states,
                     difference,
                 )
@@ -399,7 +405,7 @@ class Replay:
         states: Sequence[StateComparison],
     ) -> Difference | None:
         txid = transaction.txid
-        first = next((each for each in components if not each.is_same), None)
+        first = next((component for component in components if not component.is_same), None)
         if first is not None and first.component in self._plan.semantics:
             why = self._plan.semantics[first.component].emits_other_tuples(_counts(first))
             return Difference(why, first.component)
@@ -410,7 +416,7 @@ class Replay:
                 return Difference(moved, name)
         if first is not None:
             return Difference(self._of_bolt(first, components), first.component)
-        state = next((each for each in states if each.difference is not None), None)
+        state = next((comparison for comparison in states if comparison.difference is not None), None)
         if state is None:
             return None
         writers = runs[0].writers[txid].get(state.state, ())

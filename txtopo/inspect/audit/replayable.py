@@ -54,24 +54,26 @@ class ReplayedPart:
         states, components, size = set(causes), set[str](), -1
         while size < len(states) + len(components):
             size = len(states) + len(components)
-            components |= {each for each, own in whole.requested_states.items() if not states.isdisjoint(own)}
+            components |= {state for state, own in whole.requested_states.items() if not states.isdisjoint(own)}
             components |= {edge.target for edge in whole.edges if edge.source in components}
             states |= {each for component in components for each in whole.requested_states.get(component, ())}
-            living = {name: each.time_to_live for name, each in whole.states.items()}
-            states |= {name for name, each in living.items() if each is not None and each.clock in states}
-        kept = [each.id for each in whole.components if each.id not in components]
-        part = whole.part(kept, {name: each for name, each in whole.states.items() if name not in states})
+            living = {name: state.time_to_live for name, state in whole.states.items()}
+            states |= {name for name, ttl in living.items() if ttl is not None and ttl.clock in states}
+        kept = [component.id for component in whole.components if component.id not in components]
+        part = whole.part(kept, {name: state for name, state in whole.states.items() if name not in states})
         return cls(part if causes else whole, whole, causes)
 
     @property
     def left_out(self) -> tuple[str, ...]:
         """The names of what is left out: components, then states."""
-        components = [each.id for each in self.whole.components if each.id not in self.plan.by_id]
+        components = [component.id for component in self.whole.components if component.id not in self.plan.by_id]
         return (*components, *(f"state {name}" for name in self.whole.states if name not in self.plan.states))
 
 
 def _without_past(whole: Plan, parts: Sequence[JournalPart], first: int, last: int) -> Iterator[tuple[str, str]]:
-    headers = [part.header for part in parts if any(each.first <= last and each.last >= first for each in part.entries)]
+    headers = [
+        part.header for part in parts if any(entry.first <= last and entry.last >= first for entry in part.entries)
+    ]
     begun_after = parts[-1].header.begun_after if parts else {}
     for name, state in whole.states.items():
         if not isinstance(state, KeepsVersions):
@@ -126,7 +128,7 @@ class Past:
             ConfigError: a transaction is not committed or not in the journal.
             DivergenceError: a table is not the one that the transactions were committed to.
         """
-        found = [each for each in self.entries if each.last >= first and each.first <= last]
+        found = [entry for entry in self.entries if entry.last >= first and entry.first <= last]
         if not found or found[0].first > first or found[-1].last < last:
             raise ConfigError(f"the journal does not have all of transactions {first} to {last}; {self._span}")
         self._check_tables()
@@ -155,15 +157,15 @@ class Past:
                 f"transactions would run from there on, more than {FORWARD_MAX:,}",
                 txid=group.first,
             )
-        passed = [each for each in self.entries if each.first > before and each.last <= after]
-        for each in passed:
-            self.check_states(each)
+        passed = [entry for entry in self.entries if entry.first > before and entry.last <= after]
+        for entry in passed:
+            self.check_states(entry)
         states = {
-            name: (sum(each.states[name][0] for each in of), sum(each.states[name][1] for each in of))
-            for name in {name: None for each in passed for name in each.states}
-            if (of := [each for each in passed if name in each.states])
+            name: (sum(entry.states[name][0] for entry in of), sum(entry.states[name][1] for entry in of))
+            for name in {name: None for entry in passed for name in entry.states}
+            if (of := [entry for entry in passed if name in entry.states])
         }
-        return JournalEntry(states, tuple(t for each in passed for t in each.transactions))
+        return JournalEntry(states, tuple(t for entry in passed for t in entry.transactions))
 
     def _kept_ends(self) -> list[int]:
         """Return the ends of groups as of which all tables can be opened."""
@@ -171,15 +173,15 @@ class Past:
         marks = {name: begin.states.get(name) or 0 for name in self._plan.states}
         tables = {name: state.table() for name, state in self._plan.states.items()}
         kept = {
-            name: table.kept({marks[name], *(each.last for each in self.entries if name in each.states)})
+            name: table.kept({marks[name], *(entry.last for entry in self.entries if name in entry.states)})
             for name, table in tables.items()
             if table is not None
         }
         found = [begin.committed] if all(marks[name] in kept[name] for name in kept) else []
-        for each in self.entries:
-            marks |= {name: each.last for name in each.states if name in marks}
+        for entry in self.entries:
+            marks |= {name: entry.last for name in entry.states if name in marks}
             if all(marks[name] in kept[name] for name in kept):
-                found.append(each.last)
+                found.append(entry.last)
         return found
 
     def _is_written(self, entry: JournalEntry) -> bool:

@@ -31,7 +31,7 @@ class TableWalk:
         """Those of the versions up to the one that is looked at."""
         self._from = max(self._txid, report.first - 1, begun_after)
         """Transactions up to this one are not in the table's log, or not in the journal, or before its begin."""
-        self._expected: Iterator[CountedEntry] = iter([each for each in counted if each.entry.last > self._from])
+        self._expected: Iterator[CountedEntry] = iter([entry for entry in counted if entry.entry.last > self._from])
         self._next = next(self._expected, None)
         self._doubts: list[Finding] = []
         """Changes by other writers, unless a repair has accepted them."""
@@ -143,7 +143,7 @@ class TableWalk:
     def _check_changes(self, changes: RowChanges, entries: Sequence[JournalEntry], version: TableVersion) -> None:
         """Compare the rows of a version with those that the journal records of its groups."""
         txid, first = entries[-1].last, entries[0].first
-        written = [each.states[self._history.state] for each in entries]
+        written = [entry.states[self._history.state] for entry in entries]
         put, removed = (sum(counts) for counts in zip(*written, strict=True))
         # Of rows that several groups have put, a keyed table has the last.
         if changes.put > put or (changes.put < put and len(entries) == 1):

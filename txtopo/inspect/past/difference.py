@@ -40,7 +40,7 @@ class Output:
     def tables(self) -> dict[str, str]:
         """Return the path of each table."""
         known = end_of(self.metadata_dir, self.topology_id).header.tables
-        return {name: table_path(self.metadata_dir, each) for name, each in known.items()}
+        return {name: table_path(self.metadata_dir, table) for name, table in known.items()}
 
     def stored(
         self, txid: int | None = None, states: Collection[str] | None = None
@@ -146,7 +146,7 @@ def _newest_of_both(a: ShownPoints, b: ShownPoints, before: int | None = None) -
     known = [point.txid for each in (a, b) for point in each.points if point.txid < txid]
     if before is None:
         known.append(txid)
-    return max((each for each in known if a.shows(each) and b.shows(each)), default=txid)
+    return max((number for number in known if a.shows(number) and b.shows(number)), default=txid)
 
 
 def is_table(path: str) -> bool:

@@ -69,7 +69,9 @@ class Known:
                 snapshot,
                 committed=committed,
                 last_begun=max(committed, snapshot.last_begun),
-                transactions=tuple(each for each in snapshot.transactions if each.txid > committed),
+                transactions=tuple(
+                    transaction for transaction in snapshot.transactions if transaction.txid > committed
+                ),
             )
         return cls(JournalSearch(journal), committed, in_doubt, is_decided, writer, snapshot)
 
@@ -148,8 +150,8 @@ def _lacks(journal: JournalSearch) -> str:
     if not headers:
         return "the topology keeps none (topology.journal.bytes.max)"
     return (
-        f"it begins with transaction {min(each.committed for each in headers) + 1}: earlier ones are before the oldest "
-        "point (topology.rewind.hours), or were too much for topology.journal.bytes.max"
+        f"it begins with transaction {min(header.committed for header in headers) + 1}: earlier ones are before the "
+        "oldest point (topology.rewind.hours), or were too much for topology.journal.bytes.max"
     )
 
 
@@ -192,7 +194,7 @@ def _committed(known: Known, txid: int, entered: EnteredGroup | None) -> Story:
 
 def _pending(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) -> Story:
     first = snapshot.committed + 1
-    found = next((each for each in snapshot.transactions if each.txid == txid), None)
+    found = next((transaction for transaction in snapshot.transactions if transaction.txid == txid), None)
     if found is None:
         what = "it is the first in line; the run has not recorded more about it"
         if txid > first:
@@ -217,10 +219,10 @@ def _pending(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) ->
     failure = found.history.last_failure
     if failure is not None:
         lines.append(StoryLine("failed", _failure(failure, writer, snapshot)))
-    for number, each in enumerate(entries):
+    for number, entry in enumerate(entries):
         if number == ABRIDGED_FIRST and found.history.left_out:
             lines.append(StoryLine("…", f"{found.history.left_out:,} events left out"))
-        lines.append(StoryLine(_time_of(writer, snapshot, each.at_ms), str(each)))
+        lines.append(StoryLine(_time_of(writer, snapshot, entry.at_ms), str(entry)))
     if is_live:
         lines.append(StoryLine("next", _next(snapshot, found, status)))
     return Story(f"transaction {txid}: {verb}", tuple(lines))
@@ -237,7 +239,11 @@ def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str
     first = snapshot.committed + 1
     behind = ""
     if found.txid > first:
-        words = [f", which {STATUS_WORDS[each.status]}" for each in snapshot.transactions if each.txid == first]
+        words = [
+            f", which {STATUS_WORDS[transaction.status]}"
+            for transaction in snapshot.transactions
+            if transaction.txid == first
+        ]
         behind = f", behind transaction {first}{''.join(words)}"
     match status:
         case Status.READY:

@@ -89,7 +89,7 @@ def states(
         end = read_end(find_journal(metadata_dir, topology_id))
     except DivergenceError as error:
         why = without_secrets(error.message)
-    paths = {} if end is None else {name: table_path(metadata_dir, each) for name, each in end.header.tables.items()}
+    paths = {} if end is None else {name: table_path(metadata_dir, table) for name, table in end.header.tables.items()}
     found = []
     for name in dict.fromkeys([*described, *paths]):
         own = described.get(name, {})
@@ -119,7 +119,7 @@ def _size(path: str, kept_tables: KeptTables) -> dict[str, Any]:
             "updated_at": None if changed is None else changed / 1000,
             "disk_files": kept.files,
             "disk_bytes": kept.bytes,
-            "points": [] if kept.points is None else [_point(each) for each in kept.points.points],
+            "points": [] if kept.points is None else [_point(point) for point in kept.points.points],
             "all_since": None if kept.points is None else _point(kept.points.since),
             "advice": _advice(table, owner, sum(file.size for file in files)),
         }

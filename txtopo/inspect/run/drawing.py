@@ -86,9 +86,11 @@ def _given(known: KnownRun, described: Mapping[str, Any]) -> dict[str, dict[str,
         return {}
     on = {name: last_number(row, 0) or 0.0 for name, row in known.timeline.last(STREAM).items()}
     found = {}
-    for each in described["components"]:
-        own = {stream: on.get(json.dumps([each["id"], stream]), 0.0) for stream in each["streams"]}
+    for component in described["components"]:
+        own = {stream: on.get(json.dumps([component["id"], stream]), 0.0) for stream in component["streams"]}
         if DEFAULT_STREAM in own:
-            own[DEFAULT_STREAM] = (last_number(totals.get(each["id"]), OfComponent.EMITTED) or 0.0) - sum(own.values())
-        found[each["id"]] = own
+            own[DEFAULT_STREAM] = (last_number(totals.get(component["id"]), OfComponent.EMITTED) or 0.0) - sum(
+                own.values()
+            )
+        found[component["id"]] = own
     return found

@@ -22,7 +22,7 @@ def errors(known: KnownRun) -> Errors:
 def groups_of(known: KnownRun) -> list[ErrorGroup]:
     """Return the groups of errors; none if they can't be read."""
     groups: dict[tuple[str, str], list[Error]] = {}
-    found = [_error(each) for each in reversed(known.timeline.errors())]
+    found = [_error(error) for error in reversed(known.timeline.errors())]
     for error in found:
         groups.setdefault((error.component, first_line(error.text)), []).append(error)
     return [
@@ -49,7 +49,7 @@ def is_current(known: KnownRun, failed_at: float | None) -> bool:
 
 def last_failed_at(known: KnownRun) -> float | None:
     """Return when a transaction or a root has last failed, in seconds since 1970."""
-    found: list[float | None] = [each.at_secs for each in known.timeline.errors()[-1:]]
+    found: list[float | None] = [error.at_secs for error in known.timeline.errors()[-1:]]
     if known.is_plain:  # a failed root needs no error
         found += [last_growth(rows, OfRoots.FAILED) for _, rows in known.timeline.samples(ROOTS)]
     return max((at for at in found if at is not None), default=None)
@@ -57,7 +57,7 @@ def last_failed_at(known: KnownRun) -> float | None:
 
 def components_failed_at(known: KnownRun) -> dict[str, float]:
     """Return when each component has last failed, if it has, in seconds since 1970."""
-    found: list[tuple[str, float | None]] = [(each.component, each.at_secs) for each in known.timeline.errors()]
+    found: list[tuple[str, float | None]] = [(error.component, error.at_secs) for error in known.timeline.errors()]
     if known.is_plain:
         samples = known.timeline.samples(COMPONENT)
         found += [(name, last_growth(rows, OfComponent.FAILED)) for name, rows in samples]

@@ -36,7 +36,7 @@ _ROOTS = {
     "failed": records.OfRoots.FAILED,
     "pending": records.OfRoots.PENDING,
 }
-_COUNTS = {each.name.lower(): each for each in records.OfComponent}
+_COUNTS = {component.name.lower(): component for component in records.OfComponent}
 
 
 def summary(known: KnownRun) -> answers.Summary:
@@ -208,7 +208,7 @@ def _lowest(snapshot: Snapshot, writer: Writer | None) -> answers.Lowest | None:
     entries = found.history.entries
     age_secs = 0.0 if writer is None else max(0.0, time.time() - writer.written_secs)
     since = None if not entries else (snapshot.now_ms - entries[-1].at_ms) / 1000 + age_secs
-    attempts = [each.attempt for each in entries if each.attempt is not None]
+    attempts = [entry.attempt for entry in entries if entry.attempt is not None]
     last = epoch_and_try(attempts[-1].attempt)[1] if attempts else None
     return answers.Lowest(found.txid, found.status, _waits_for(found, snapshot.transactions), since, last)
 

@@ -124,7 +124,7 @@ def plots(timeline: TimelineReader, secs: int, until_secs: int | None, now_secs:
     found = {kind: dict(timeline.samples(kind, secs + axis.step, end_secs)) for kind in _KINDS}
     run = timeline.run()
     made = _plain(axis, found) if run is not None and run.kind == "plain" else _transactional(axis, found)
-    shown = [each for each in [*made, *_of_driver(axis, found)] if each.lines]
+    shown = [plot for plot in [*made, *_of_driver(axis, found)] if plot.lines]
     return Plots(secs, axis.step, axis.seconds[-1], is_last, axis.seconds if shown else [], shown)
 
 

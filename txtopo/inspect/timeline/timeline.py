@@ -342,8 +342,8 @@ def _attempt(ring: Ring, row: Any) -> Attempt:
 def _transaction(ring: Ring, rows: Rows) -> TransactionLine:
     attempts = [_attempt(ring, row) for row in _latest(rows)]
     last = attempts[-1]
-    failure = next((each for each in reversed(attempts) if each.error), None)
-    began = min(filter(None, (each.begun_at for each in attempts)), default=None)
+    failure = next((attempt for attempt in reversed(attempts) if attempt.error), None)
+    began = min(filter(None, (attempt.begun_at for attempt in attempts)), default=None)
     return TransactionLine(
         int(rows["txid"][0]),
         status=outcome_of(attempts),

@@ -168,15 +168,15 @@ class BatchTask(BoltTask):
         return executed
 
     def _together(self, columns: list[Columns]) -> TreeTuples:
-        parts = [(self._sources[each.source], len(each.values)) for each in columns]
+        parts = [(self._sources[column.source], len(column.values)) for column in columns]
         if len(columns) == 1:
             (one,) = columns
             return TreeTuples(parts, one.values, one.roots, one.edges)
         values, roots, edges = list[Any](), list[Any](), list[Any]()
-        for each in columns:
-            values += each.values
-            roots += each.roots
-            edges += each.edges
+        for column in columns:
+            values += column.values
+            roots += column.roots
+            edges += column.edges
         return TreeTuples(parts, values, roots, edges)
 
     def _run_batch(self, tuples: TreeTuples) -> None:

@@ -46,8 +46,8 @@ class Counts:
 def by_component(counts: Iterable[tuple[str, Counts]]) -> dict[str, Counts]:
     """Return the sums by component, given the component and counts of each task."""
     sums: dict[str, Counts] = {}
-    for component, each in counts:
-        sums[component] = sums.get(component, Counts()) + each
+    for component, count in counts:
+        sums[component] = sums.get(component, Counts()) + count
     return sums
 
 
@@ -95,6 +95,6 @@ class LatencyHistogram:
     def sum(cls, histograms: Iterable[LatencyHistogram]) -> LatencyHistogram:
         """Return a histogram of all the durations of several."""
         summed = cls()
-        for each in histograms:
-            summed.buckets.update(each.buckets)
+        for histogram in histograms:
+            summed.buckets.update(histogram.buckets)
         return summed

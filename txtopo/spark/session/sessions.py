@@ -201,17 +201,17 @@ def _changed_process(config: Config) -> Iterator[None]:
         # pyspark must create these loggers, because they have methods of their own.
         for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
             quiet[PySparkLogger.getLogger(name)] = logging.CRITICAL + 1
-    levels = {each: each.level for each in quiet}
+    levels = {logger: logger.level for logger in quiet}
     os.environ.update(variables)
-    for each, level in quiet.items():
-        each.setLevel(level)
+    for logger, level in quiet.items():
+        logger.setLevel(level)
     try:
         yield
     finally:
         for name in removed:
             os.environ.pop(name, None)
-        for each, level in levels.items():
-            each.setLevel(level)
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:

@@ -58,7 +58,7 @@ def combined(frame: DataFrame, combiner: ReductionCombiner) -> DataFrame:
         )
         results = f"explode(CAST({_rows_of_sum(half)} AS ARRAY<{kind.simpleString()}>)) AS {value}"
     columns = {name: F.col(f"`{name}`") for name in combiner.key} | {combiner.value: F.expr(results)}
-    nulls = {each.name: F.lit(None).cast(each.dataType).alias(each.name) for each in frame.schema}
+    nulls = {field.name: F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema}
     return made.select(*(nulls | columns).values())
 
 

@@ -149,8 +149,10 @@ class DataFrameStages:
         edges = self._plan.inputs(component.id)
         if all(edge.source in self._frames_apart for edge in edges):
             apart = [
-                self._transformed(component, [self._frames_apart[edge.source][index] for edge in edges], each.attempt)
-                for index, each in enumerate(self._job.attempts)
+                self._transformed(
+                    component, [self._frames_apart[edge.source][index] for edge in edges], attempt.attempt
+                )
+                for index, attempt in enumerate(self._job.attempts)
             ]
             self._frames_apart[component.id] = apart
             return reduce(DataFrame.unionAll, apart)

@@ -87,11 +87,11 @@ class CodeDistributorConformance:
         """It counts the leader, and everyone alive who says that it holds the code; 0 for what nobody holds."""
         other = place.nimbus()
         assert other.distributor.get_replication_count("unknown-2-900") == 0
-        assert [each.distributor.get_replication_count(TOPOLOGY) for each in (leader, other)] == [1, 1]
+        assert [nimbus.distributor.get_replication_count(TOPOLOGY) for nimbus in (leader, other)] == [1, 1]
         place.hold(other, TOPOLOGY)
-        assert [each.distributor.get_replication_count(TOPOLOGY) for each in (leader, other)] == [2, 2]
+        assert [nimbus.distributor.get_replication_count(TOPOLOGY) for nimbus in (leader, other)] == [2, 2]
         place.leave(leader)
-        assert [each.distributor.get_replication_count(TOPOLOGY) for each in (leader, other)] == [1, 1]
+        assert [nimbus.distributor.get_replication_count(TOPOLOGY) for nimbus in (leader, other)] == [1, 1]
 
     def test_download_of_what_has_another_content(
         self, place: DistributorPlace, leader: DistributorNimbus, tmp_path: Path

@@ -49,7 +49,7 @@ def _wait_for(what: str, condition: Callable[[], bool]) -> None:
 
 
 def _leaders(electors: Sequence[LeaderElector]) -> list[LeaderElector]:
-    return [each for each in electors if each.is_leader()]
+    return [elector for elector in electors if elector.is_leader()]
 
 
 class LeaderElectorConformance:
@@ -76,7 +76,7 @@ class LeaderElectorConformance:
         [leader] = _leaders(electors)
         address = leader.get_leader_address()
         assert address == f"127.0.0.1:{electors.index(leader) + 1}"
-        assert {each.get_leader_address() for each in electors} == {address}
+        assert {elector.get_leader_address() for elector in electors} == {address}
 
     def test_lead_that_is_given_up(self, place: ElectorPlace) -> None:
         """It ends at once, and another takes over with a higher epoch; closing twice changes nothing."""

@@ -69,11 +69,11 @@ def listed(table: pa.Table) -> list[Row]:
 def call(view: MapState, *calls: Call) -> list[list[Row]]:
     """Make calls in a transaction; return what each take has taken."""
     taken = []
-    for each in calls:
-        if isinstance(each, int):
-            taken.append(listed(view.take_expired(each * 1_000_000)))
+    for number in calls:
+        if isinstance(number, int):
+            taken.append(listed(view.take_expired(number * 1_000_000)))
         else:
-            view.append(rows(*each))
+            view.append(rows(*number))
     return taken
 
 

@@ -59,10 +59,11 @@ class Checks:
             return []
         tables = self._durable.tables
         self._points = {
-            point: self._points.get(point) or {name: each.disk.rows_as_of(point.txid) for name, each in tables.items()}
+            point: self._points.get(point)
+            or {name: table.disk.rows_as_of(point.txid) for name, table in tables.items()}
             for point in on_record.points
         }
-        hours = hours or min(each for _, each in self._histories)
+        hours = hours or min(history for _, history in self._histories)
         return list(on_record.at(int(self._wall_secs() * 1000), hours).points)
 
     def emits(self, assigned: AssignedAttempt) -> None:

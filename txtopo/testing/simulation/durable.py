@@ -95,7 +95,7 @@ class Durable:
         A coordinator that was paused in its start may put an old header when the parts after it are cut.
         """
         parts = self.journal()
-        return min((each.header.committed for each in parts if each.entries or each is parts[-1]), default=0)
+        return min((part.header.committed for part in parts if part.entries or part is parts[-1]), default=0)
 
     def state(self, name: str, of: State) -> SimulatedState:
         """Return the state with this name, whose table is made when it is first asked for."""

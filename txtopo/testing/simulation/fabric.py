@@ -300,7 +300,7 @@ class Fabric:
 
     def break_link(self, sender: Process) -> None:
         """Break the link to another process; of the frames on it, the first ones arrive."""
-        receivers = [each for each in self.processes if each is not sender and each.incarnation >= 0]
+        receivers = [process for process in self.processes if process is not sender and process.incarnation >= 0]
         if sender.incarnation < 0 or not receivers:
             return
         link = sender.incarnation, self._random.choice(receivers).incarnation

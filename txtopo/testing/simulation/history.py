@@ -121,7 +121,7 @@ class Disk:
 
     def transactions(self, number: int) -> Iterator[tuple[int, int]]:
         """Yield the versions up to one whose transactions are visible, by the entries, newest first; and these."""
-        return self._visible(reversed([each for each in sorted(self.entries) if each <= number]))
+        return self._visible(reversed([entry for entry in sorted(self.entries) if entry <= number]))
 
     def _visible(self, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
         lowest: int | None = None
@@ -258,7 +258,7 @@ class SimulatedPast(TablePast):
             return
         if version not in disk.log().versions():
             raise FailedException(f"version {version} can't be opened")
-        base = max((each for each in disk.checkpoints if each < version), default=-1)
+        base = max((checkpoint for checkpoint in disk.checkpoints if checkpoint < version), default=-1)
         removed = dict(disk.checkpoints[base].removed_ms) if base >= 0 else {}
         for made in disk.made[base + 1 : version + 1]:
             removed.update(dict.fromkeys(made.before - made.live, int(made.made_secs * 1000)))

@@ -140,7 +140,7 @@ class PooledRunner(JobRunner):
         """Let everything that is on its way arrive, without further faults, and check that nothing is kept."""
         self.fabric.end_faults()
         self.fabric.rest(may_end=False)
-        living = [self._bodies[each.incarnation] for each in self.fabric.processes if each.body is not None]
+        living = [self._bodies[process.incarnation] for process in self.fabric.processes if process.body is not None]
         is_kept = self.owner.pool.jobs or any(body.job_ids() for body in living)
         self.check(not is_kept, "nothing is kept of a job that has ended")
 
@@ -156,7 +156,7 @@ class PooledRunner(JobRunner):
 
     def _move(self) -> None:
         self.fabric.now += STEP_SECS
-        living = [each for each in self.fabric.processes if each.body is not None and each.wakes_at is None]
+        living = [process for process in self.fabric.processes if process.body is not None and process.wakes_at is None]
         if living and self._faults_in_a_row < FAULTS_MAX:
             if self.strikes(Fault.DEADWORKERS):
                 self._strike(self.fabric.kill, living)

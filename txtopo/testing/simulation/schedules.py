@@ -111,9 +111,11 @@ def make_subject(
         at_one_time, timed_rows = _faultless(timed)
         if timed_rows != rows:
             subject, world, rows = timed, at_one_time, timed_rows
-    transactions = [each for part in world.durable.journal() for entry in part.entries for each in entry.transactions]
+    transactions = [
+        transaction for part in world.durable.journal() for entry in part.entries for transaction in entry.transactions
+    ]
     spouts = topology.plan.semantics
-    tuples = sum(each.fingerprints.get(spout, (0, 0))[0] for each in transactions for spout in spouts)
+    tuples = sum(transaction.fingerprints.get(spout, (0, 0))[0] for transaction in transactions for spout in spouts)
     oracle = Oracle(rows, tuples, len(transactions), world.has_failures)
     if world.has_dried_up and not transactions:
         raise TopologyError(
@@ -182,7 +184,7 @@ def shrink(subject: Simulated, failure: Failure, kinds: Kinds | None = None) -> 
     while is_smaller:
         is_smaller = False
         for number, _ in reversed(smallest.faults):
-            kept = frozenset(each for each, _ in smallest.faults if each != number)
+            kept = frozenset(fault for fault, _ in smallest.faults if fault != number)
             _, found = run_schedule(subject, failure.seed, kinds, kept)
             if found is not None and len(found.faults) < len(smallest.faults):
                 smallest, is_smaller = found, True

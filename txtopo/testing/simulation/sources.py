@@ -35,7 +35,9 @@ def standing_in(plan: Plan) -> Plan:
     Raises:
         ConfigError: a spout reads Kafka, which does not answer: each schedule would wait for it in real time.
     """
-    components = tuple(_standing_in(each) if each.kind in SPOUTS else each for each in plan.components)
+    components = tuple(
+        _standing_in(component) if component.kind in SPOUTS else component for component in plan.components
+    )
     return attrs.evolve(plan, components=components)
 
 
@@ -59,12 +61,12 @@ def _standing_in(planned: PlannedComponent) -> PlannedComponent:
 
 def check_sources(plan: PlainPlan) -> None:
     """Raise ConfigError if a plain topology's spout reads from Kafka's brokers: it can't be simulated."""
-    for each in plan.components:
-        if isinstance(each.component, KafkaSpout) and each.component.config.connect is _TO_A_BROKER:
+    for component in plan.components:
+        if isinstance(component.component, KafkaSpout) and component.component.config.connect is _TO_A_BROKER:
             raise ConfigError(
-                f"{each.id!r} reads Kafka, and a simulated run is never connected to a broker: it would commit offsets "
-                f"of the real group; simulate the topology with connect=log.connect in the settings of {each.id!r}, "
-                "where log is a txtopo.testing.MemoryLog with some records"
+                f"{component.id!r} reads Kafka, and a simulated run is never connected to a broker: it would commit "
+                "offsets of the real group; simulate the topology with connect=log.connect in the settings of "
+                f"{component.id!r}, where log is a txtopo.testing.MemoryLog with some records"
             )
 
 

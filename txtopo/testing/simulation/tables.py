@@ -203,7 +203,7 @@ class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys, KeepsHistory, Ca
         """Return the newest rows of keys whose time is at or before another one; see :class:`ExpiresKeys`."""
         declared, ttl = self.declared, self.declared.time_to_live
         expiry = None if ttl is None else ttl.expiry(until, declared.value)
-        found = {key: each for key, each in self.rows.items() if expiry is not None and expiry.has(each.value)}
+        found = {key: row for key, row in self.rows.items() if expiry is not None and expiry.has(row.value)}
         columns = [
             pa.array(values, kind)
             for fields, given in (

@@ -102,7 +102,7 @@ def own_tables_of(graph: Graph) -> list[tuple[Declared, str, SpoutTable]]:
 def check_own_tables(graph: Graph) -> Iterator[str]:
     """Find bolts and states that have the name of one of the spouts' own."""
     for spout, name, _ in own_tables_of(graph):
-        for what, names in (("bolt", [d.id for d in graph.declared]), ("state", [each for each, _ in graph.states])):
+        for what, names in (("bolt", [d.id for d in graph.declared]), ("state", [state for state, _ in graph.states])):
             if name in names:
                 yield f"{what} {name!r}: spout {spout.id!r} adds a {what} of that name; give yours another name"
 
@@ -276,9 +276,16 @@ def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
 
 def check_inputs(graph: Graph, streams: Streams) -> Iterator[str]:
     """Find what bolts themselves miss in the streams that they subscribe to."""
-    read = {(each.source, each.stream) for declared in graph.bolts for each in declared.subscriptions}
+    read = {
+        (subscription.source, subscription.stream)
+        for declared in graph.bolts
+        for subscription in declared.subscriptions
+    }
     for declared in graph.bolts:
-        inputs = {(each.source, each.stream): streams[each.source][each.stream] for each in declared.subscriptions}
+        inputs = {
+            (subscription.source, subscription.stream): streams[subscription.source][subscription.stream]
+            for subscription in declared.subscriptions
+        }
         assert isinstance(declared.component, Bolt), "others were refused"
         mistakes = list(declared.component.input_mistakes(inputs))
         # With fields that are missing in a stream, there is nothing to compare a table with.
@@ -302,21 +309,26 @@ def check_whole_keys(graph: Graph, streams: Streams) -> Iterator[str]:
         said = bolt.grouped_by
         ways: dict[Any, str] = {}
         where = f"bolt {declared.id!r}"
-        for each in declared.subscriptions:
-            stream = each.source, each.stream
+        for subscription in declared.subscriptions:
+            stream = subscription.source, subscription.stream
             for key in said.get(stream, ()) if isinstance(said, Mapping) else [said]:
                 # Nor has a stream one that a subclass of the user's makes a key of.
-                if not len(key) or each.source in clocks or not {*key} <= {*streams[each.source][each.stream]}:
+                if (
+                    not len(key)
+                    or subscription.source in clocks
+                    or not {*key} <= {*streams[subscription.source][subscription.stream]}
+                ):
                     continue
                 where = f"bolt {declared.id!r} keeps something for each {', '.join(key)}, so one task must have all its"
-                by = each.grouping.fields or ()
-                if each.grouping.kind is GroupingKind.GLOBAL:
-                    ways.setdefault((), f"{each.source!r} by none")
-                elif each.grouping.kind is GroupingKind.FIELDS and {*by} <= {*key}:
-                    ways.setdefault(tuple(map(key.index, by)), f"{each.source!r} by {', '.join(by)}")
-                elif each.grouping.kind not in _OF_THEIR_OWN:
+                by = subscription.grouping.fields or ()
+                if subscription.grouping.kind is GroupingKind.GLOBAL:
+                    ways.setdefault((), f"{subscription.source!r} by none")
+                elif subscription.grouping.kind is GroupingKind.FIELDS and {*by} <= {*key}:
+                    ways.setdefault(tuple(map(key.index, by)), f"{subscription.source!r} by {', '.join(by)}")
+                elif subscription.grouping.kind not in _OF_THEIR_OWN:
                     yield (
-                        f"{where} rows; write .fields_grouping({each.source!r}, {Fields(*key)!r}), or give it one task"
+                        f"{where} rows; write .fields_grouping({subscription.source!r}, {Fields(*key)!r}), or give it "
+                        "one task"
                     )
         if len(ways) > 1:
             yield (
@@ -360,9 +372,9 @@ def check_cycle(graph: Graph) -> Iterator[str]:
 
 def check_skew(plan: Plan) -> Iterator[str]:
     """Find bounds on the skew of event time by which it can't be said which spout is ahead of which."""
-    bounds = [each for each in plan.bolts if isinstance(each.component, BoundsSkew) and each.component.skew_max]
+    bounds = [bolt for bolt in plan.bolts if isinstance(bolt.component, BoundsSkew) and bolt.component.skew_max]
     if len(bounds) > 1:
-        yield f"{_either([repr(each.id) for each in bounds], ' and ')} have skew_max=; give it to one of them"
+        yield f"{_either([repr(bound.id) for bound in bounds], ' and ')} have skew_max=; give it to one of them"
     for bolt in bounds:
         for source in dict.fromkeys(edge.source for edge in plan.inputs(bolt.id)):
             above = sorted(plan.spouts_above(source))

@@ -133,7 +133,7 @@ def _letters(name: str) -> str:
 
 def _own_classes(component: object) -> list[type]:
     """Return the user's classes among a component's base classes, in method resolution order."""
-    return [each for each in type(component).__mro__ if each is not object and not _is_ours(each)]
+    return [base for base in type(component).__mro__ if base is not object and not _is_ours(base)]
 
 
 def _is_ours(kind: type) -> bool:
@@ -197,9 +197,11 @@ def _stream_of(call: ast.AST, collectors: set[str]) -> str | None:
     if holder not in collectors:
         return None
     position = _STREAM_AT[call.func.attr]
-    given: ast.AST | None = next((each.value for each in call.keywords if each.arg == "stream"), None)
+    given: ast.AST | None = next((keyword.value for keyword in call.keywords if keyword.arg == "stream"), None)
     # * and ** may hold the stream.
-    if any(each.arg is None for each in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args):
+    if any(keyword.arg is None for keyword in call.keywords) or any(
+        isinstance(each, ast.Starred) for each in call.args
+    ):
         return None
     if given is None and len(call.args) > position:
         given = call.args[position]

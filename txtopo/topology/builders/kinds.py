@@ -78,12 +78,12 @@ def takes_batches(kind: type) -> bool:
     The most derived class that defines one of the two methods decides: a subclass that overrides only ``execute``
     wants to be called tuple by tuple.
     """
-    for each in kind.__mro__:
-        if each in {BatchBolt, RichBolt}:
+    for base in kind.__mro__:
+        if base in {BatchBolt, RichBolt}:
             break
-        if "execute_batch" in vars(each):
+        if "execute_batch" in vars(base):
             return True
-        if "execute" in vars(each):
+        if "execute" in vars(base):
             break
     return False
 

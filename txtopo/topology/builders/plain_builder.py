@@ -77,7 +77,7 @@ class TopologyBuilder:
                 )
             ]
         )
-        known = {name: {**each, SYSTEM: Fields("event")} for name, each in streams.items()}
+        known = {name: {**stream, SYSTEM: Fields("event")} for name, stream in streams.items()}
         refuse([*checks.check_subscriptions(graph, known), *_check_direct(graph, declarers)])
         refuse(list(checks.check_inputs(graph, known)))
         return PlainTopology(_make_plan(graph, declarers))

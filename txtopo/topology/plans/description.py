@@ -46,8 +46,8 @@ def described(plan: Plan) -> dict[str, Any]:
             for name, state in plan.states.items()
         },
         "references": {
-            name: {"key": list(each.key), "path": without_secrets(each.address)}
-            for name, each in plan.references.items()
+            name: {"key": list(reference.key), "path": without_secrets(reference.address)}
+            for name, reference in plan.references.items()
         },
     }
 

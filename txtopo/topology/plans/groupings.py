@@ -180,7 +180,7 @@ def divide(keys: Sequence[int]) -> Mapping[int, Pick]:
     positions: dict[int, list[int]] = {key: [] for key in different}
     for position, key in enumerate(keys):
         positions[key].append(position)
-    return {key: _at(each) for key, each in positions.items()}
+    return {key: _at(position) for key, position in positions.items()}
 
 
 def _where(selected: Sequence[bool]) -> Pick:

@@ -71,17 +71,19 @@ class PlainPlan:
         """Return the plan with at most ``topology.max.task.parallelism`` tasks a component; new ids have no gaps."""
         components: list[PlainComponent] = []
         next_task = 1
-        for each in self.components:
-            most = component_config(config, each.configuration)["topology.max.task.parallelism"]
-            count = len(each.tasks) if most is None else min(len(each.tasks), most)
+        for component in self.components:
+            most = component_config(config, component.configuration)["topology.max.task.parallelism"]
+            count = len(component.tasks) if most is None else min(len(component.tasks), most)
             tasks = tuple(range(next_task, next_task + count))
-            components.append(attrs.evolve(each, tasks=tasks, parallelism=min(each.parallelism, count)))
+            components.append(attrs.evolve(component, tasks=tasks, parallelism=min(component.parallelism, count)))
             next_task += count
         return attrs.evolve(self, components=tuple(components))
 
     def without_objects(self) -> PlainPlan:
         """Return the plan as workers need it: without the declared objects, which they get pickled."""
-        return attrs.evolve(self, components=tuple(attrs.evolve(each, component=None) for each in self.components))
+        return attrs.evolve(
+            self, components=tuple(attrs.evolve(component, component=None) for component in self.components)
+        )
 
     def outputs(self, component: str, stream: str) -> tuple[Edge, ...]:
         """Return the edges that a stream feeds."""

@@ -159,18 +159,18 @@ class Plan:
     @cached_property
     def quiet_after(self) -> dt.timedelta | None:
         """How long a source may have nothing until a transaction without input begins; None: none begins."""
-        found = (each.component.quiet_after for each in self.bolts if isinstance(each.component, TakesBatches))
+        found = (bolt.component.quiet_after for bolt in self.bolts if isinstance(bolt.component, TakesBatches))
         return min((after for after in found if after is not None), default=None)
 
     @cached_property
     def at_end(self) -> bool:
         """Whether a transaction without input begins once the source is exhausted."""
-        return any(isinstance(each.component, TakesBatches) and each.component.at_end for each in self.bolts)
+        return any(isinstance(bolt.component, TakesBatches) and bolt.component.at_end for bolt in self.bolts)
 
     @cached_property
     def bounds_skew(self) -> PlannedComponent | None:
         """The bolt that bounds the skew of event time between spouts; None if there is none."""
-        bounds = (each for each in self.bolts if isinstance(each.component, BoundsSkew) and each.component.skew_max)
+        bounds = (bolt for bolt in self.bolts if isinstance(bolt.component, BoundsSkew) and bolt.component.skew_max)
         return next(bounds, None)
 
     @property

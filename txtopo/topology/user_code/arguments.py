@@ -212,7 +212,7 @@ def _one_member(text: str, kind: type[enum.Enum]) -> enum.Enum:
 def _name_of(kind: Any) -> str:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in {typing.Union, types.UnionType}:
-        names = sorted(_name_of(each) for each in arguments if each is not types.NoneType)
+        names = sorted(_name_of(argument) for argument in arguments if argument is not types.NoneType)
         return " or ".join([*names, *(["none"] if types.NoneType in arguments else [])])
     if origin is typing.Annotated:
         return _name_of(arguments[0])

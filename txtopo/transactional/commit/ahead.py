@@ -77,7 +77,7 @@ class Ahead:
     def take(self, group: Sequence[AssignedAttempt]) -> Phases | None:
         """Return the phases that have run of a group's first transactions, once; None if none have."""
         begun, self._begun = self._begun, None
-        attempts = [each.attempt for each in group]
+        attempts = [attempt.attempt for attempt in group]
         has_begun = begun is not None and begun.finished and begun.finished == attempts[: len(begun.finished)]
         return begun if has_begun else None
 

@@ -43,7 +43,7 @@ def journal_entry(
                 txid=assigned.attempt.txid,
                 attempt=assigned.attempt.attempt,
                 metadata=assigned.metadata,
-                fingerprints={name: (each.tuples, each.checksum) for name, each in own.items()},
+                fingerprints={name: (fingerprint.tuples, fingerprint.checksum) for name, fingerprint in own.items()},
                 ranges={name: ranges for name, (ranges, _) in taken.items()},
                 is_dead_letter=fingerprints is None,
                 skipped={name: gaps for name, (_, gaps) in taken.items() if gaps},

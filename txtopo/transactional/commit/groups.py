@@ -259,11 +259,14 @@ class GroupCommitter:
         inputs: Sequence[TransactionInput] = ()
         tail: list[bytes] = []
         if self._journal is not None:
-            told = [self._discreet(each) for each in group]
+            told = [self._discreet(attempt) for attempt in group]
             entry = journal_entry(self._task_factory.plan.spouts, told, self._committed.metadata, writes, fingerprints)
             # First, because the last step needs no other thread, and the group waits longest for a table.
             steps.insert(0, functools.partial(self._enter, self._journal, entry, tail))
-            inputs = [TransactionInput(each.ranges, each.planned.references) for each in entry.transactions]
+            inputs = [
+                TransactionInput(transaction.ranges, transaction.planned.references)
+                for transaction in entry.transactions
+            ]
         with self._timed("preparing"):
             self._threads.together(steps)
         # From here on the group is finished, whoever leads. A crash after this leaves states that have it and others
@@ -390,9 +393,9 @@ def _emitted(fingerprints: Iterable[Fingerprints]) -> tuple[dict[str, int], dict
     emitted: dict[str, int] = {}
     emitted_on: dict[tuple[str, str], int] = {}
     for own in fingerprints:
-        for component, each in own.items():
-            emitted[component] = emitted.get(component, 0) + each.tuples
-            for stream, tuples in each.streams.items():
+        for component, fingerprint in own.items():
+            emitted[component] = emitted.get(component, 0) + fingerprint.tuples
+            for stream, tuples in fingerprint.streams.items():
                 emitted_on[component, stream] = emitted_on.get((component, stream), 0) + tuples
     return emitted, emitted_on
 

@@ -132,7 +132,7 @@ class KeyedColumns:
         if not is_left.all():  # a key that this transaction has put, or one with the same hash
             some = keys.filter(pa.array(~is_left))
             of_parts = (
-                KeyNumbers(in_memory(each.rows.rows).select(keys.column_names)).of(some) for each in self._parts
+                KeyNumbers(in_memory(part.rows.rows).select(keys.column_names)).of(some) for part in self._parts
             )
             is_left[~is_left] = np.max(np.stack(list(of_parts)), axis=0) < 0
         values = [pa.nulls(len(keys), field.type) for field in list(rows.schema)[keys.num_columns :]]

@@ -190,7 +190,7 @@ class KeyedView(TransactionView):
         declared = self._group.declared.value
         columns = split_columns([value for value in found if value is not None], len(declared))
         by_name, schema = dict(zip(declared, columns, strict=True)), values.arrow_schema()
-        arrays = [fitted_array(each.name, by_name[each.name], each.type, "a value of a state") for each in schema]
+        arrays = [fitted_array(field.name, by_name[field.name], field.type, "a value of a state") for field in schema]
         return own, pa.Table.from_arrays(arrays, schema=schema)
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:

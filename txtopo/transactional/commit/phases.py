@@ -98,11 +98,11 @@ def run_commit_phases(  # noqa: PLR0913, PLR0917 - running is made of that many 
     with probe.current():
         phases = begun or Phases(task_factory, states, probe)
         failed, failure = None, None
-        for each in assigned[len(phases.finished) :]:
+        for attempt in assigned[len(phases.finished) :]:
             try:
-                phases.run(each, load_carried(each.attempt))
+                phases.run(attempt, load_carried(attempt.attempt))
             except TxtopoError as error:
-                failed, failure = each.attempt, error
+                failed, failure = attempt.attempt, error
                 break
         try:
             written = {name: state.writes() for name, state in phases.states.items()}
@@ -112,7 +112,7 @@ def run_commit_phases(  # noqa: PLR0913, PLR0917 - running is made of that many 
                 raise
             # A value that an earlier transaction has folded does not fit, as its key's stored value shows only now. The
             # transactions before it run again without it, so that they are written as if it had failed at its turn.
-            at = next(at for at, each in enumerate(assigned) if each.attempt.txid == error.txid)
+            at = next(at for at, attempt in enumerate(assigned) if attempt.attempt.txid == error.txid)
             error.attempt = assigned[at].attempt.attempt
             before = run_commit_phases(task_factory, states, assigned[:at], load_carried, probe)
             return attrs.evolve(before, failed=assigned[at].attempt, failure=error)

@@ -29,8 +29,8 @@ def group_states(
 ) -> dict[str, GroupState]:
     """Return each state for a new group, see :func:`group_state`; keys expire by the clock of the same group."""
     group = {name: group_state(opened, writing, before.get(name)) for name, opened in states.items()}
-    for each in group.values():
-        ttl = each.declared.time_to_live
-        if ttl is not None and isinstance(each, KeyedGroup):
-            each.clock = group[ttl.clock]
+    for state in group.values():
+        ttl = state.declared.time_to_live
+        if ttl is not None and isinstance(state, KeyedGroup):
+            state.clock = group[ttl.clock]
     return group

@@ -617,7 +617,7 @@ class Coordinator:
             self._group = self._take_group_id()
             failures = [transaction.tries.error for transaction in group]
             told = zip(_assigned(group), failures, strict=True)
-            self._do(actions.Commit(self._group, tuple(attrs.evolve(each, failure=why) for each, why in told)))
+            self._do(actions.Commit(self._group, tuple(attrs.evolve(attempt, failure=why) for attempt, why in told)))
 
     def _is_gathering(self, group: Sequence[Transaction]) -> bool:
         """Whether a group waits for further transactions."""

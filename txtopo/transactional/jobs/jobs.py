@@ -92,7 +92,7 @@ class JobPlanner:
 
     def clean_up(self, txid: int) -> None:
         """Remove the rows files of transactions up to ``txid``, which are committed."""
-        over = {each for each in self._staged if each <= txid}
+        over = {number for number in self._staged if number <= txid}
         if over:
             self._staged -= over
             remove_rows_files(self._staging, lambda other: other <= txid)

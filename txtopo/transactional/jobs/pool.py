@@ -298,11 +298,13 @@ class Pool:
 
     def at_work(self) -> list[tuple[int, int]]:
         """Return the (worker, incarnation) pairs that are at work."""
-        return [(each.worker, each.incarnation) for each in self._members.values() if each.calls or each.dropping]
+        return [
+            (member.worker, member.incarnation) for member in self._members.values() if member.calls or member.dropping
+        ]
 
     def calls(self) -> dict[tuple[int, int], tuple[Call, ...]]:
         """Return the calls that each (worker, incarnation) holds, with their jobs, for checks."""
-        return {(each.worker, each.incarnation): tuple(each.calls) for each in self._members.values()}
+        return {(member.worker, member.incarnation): tuple(member.calls) for member in self._members.values()}
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take an event, and return the actions; ``now`` is in seconds of any clock that never goes back."""

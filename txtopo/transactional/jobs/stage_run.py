@@ -113,7 +113,7 @@ class StageRun:
         self._stage = job.layout.stages[stage_index]
         self._partition = partition
         self._probe = probe or ProgressProbe()
-        self._index_of = {each.attempt: index for index, each in enumerate(job.attempts)}
+        self._index_of = {attempt.attempt: index for index, attempt in enumerate(job.attempts)}
         self._components = [self._plan.by_id[name] for name in self._stage.components]
         self._outbox: list[PartitionItem] = []
         self._runs: dict[TransactionAttempt, BatchRun] = {}
@@ -174,7 +174,7 @@ class StageRun:
                 with user_code(spout.id, self._job.attempts[0].attempt):
                     self._task_factory.cleanup_before(spout.id, self._job.committed)
         except (FailedException, RuleError) as error:
-            self.failures.update({each.attempt: error for each in self._job.attempts})
+            self.failures.update({attempt.attempt: error for attempt in self._job.attempts})
 
     def _is_for_this_stage(self, message: ShuffleMessage) -> bool:
         return self._plan.edges[message.edge].target in self._stage.components

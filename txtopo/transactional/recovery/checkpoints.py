@@ -78,7 +78,7 @@ def checkpoints_in(  # noqa: PLR0913 - what a journal is read with
         # A repair may have gone back, so that the transactions after it ran again: what came before is undone.
         # So are the marks: a state that joined the topology later is none of it any more.
         if any(txid > header.committed for txid in found):
-            found = {txid: each for txid, each in found.items() if txid <= header.committed}
+            found = {txid: checkpoint for txid, checkpoint in found.items() if txid <= header.committed}
             marks = dict(found[max(found)].states) if found else {}
         marks |= _marks_in(header)
         found[header.committed] = _checkpoint(header, header.committed, header.metadata, header.planned, marks)

@@ -211,7 +211,7 @@ class CoordinatorState:
     def begun(self, committed: int) -> tuple[TransactionMetadata, ...]:
         """Return the begun transactions above ``committed`` in order; raise DivergenceError if metadata is missing."""
         # Others are left if a store splits a commit into steps and a crash comes in between.
-        begun = tuple(each for each in self.begun_as_far_as_known() if each.txid > committed)
+        begun = tuple(transaction for transaction in self.begun_as_far_as_known() if transaction.txid > committed)
         for expected, transaction in enumerate(begun, committed + 1):
             if transaction.txid != expected:
                 raise DivergenceError(
@@ -267,7 +267,9 @@ class CoordinatorState:
 
     def save_metadata(self, begun: Sequence[TransactionMetadata]) -> None:
         """Make durable the metadata of begun transactions, and when they were planned."""
-        self._write([Put(self.values.path(_of_begun(each.txid)), _encode_begun(each)) for each in begun])
+        self._write(
+            [Put(self.values.path(_of_begun(transaction.txid)), _encode_begun(transaction)) for transaction in begun]
+        )
 
     def decide(self, group: Group, tail: bytes | None = None) -> None:
         """Decide a group, whose writes are prepared: from here on it will be finished, whoever leads.
@@ -426,8 +428,10 @@ class CoordinatorState:
             **{f"{SOURCE}/{path}": value for path, value in source.items()},
             # Without a stamp, as versions before format 4 wrote it, if the original never recorded when it was planned.
             **{
-                _of_begun(each.txid): encoded(each.metadata) if each.planned == NEVER else _encode_begun(each)
-                for each in begun
+                _of_begun(transaction.txid): encoded(transaction.metadata)
+                if transaction.planned == NEVER
+                else _encode_begun(transaction)
+                for transaction in begun
             },
             FORMAT: encoded(to_json(COORDINATOR_STATE)),
             COMMITTED: encoded(to_json(mark)),

@@ -213,7 +213,7 @@ def find_divergences(
         _of_table_to_replace(record, name, seen) if name in to_begin else _of_table(record, name, seen)
         for name, seen in inspected.items()
     ]
-    return [each for each in found if each is not None]
+    return [divergence for divergence in found if divergence is not None]
 
 
 def find_incomplete(
@@ -304,27 +304,30 @@ def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
     if divergences:
         texts = "; ".join(_by_cause(divergences))
         # Most have the same way out, which is said once.
-        ways_out = ". ".join(dict.fromkeys(each.way_out for each in divergences))
+        ways_out = ". ".join(dict.fromkeys(divergence.way_out for divergence in divergences))
         raise DivergenceError(f"{texts}. {'' if is_written else 'Nothing was written. '}{ways_out}")
 
 
 def refuse_two_timelines(coordinator_state: CoordinatorState, tables: Mapping[str, StateTable]) -> None:
     """Refuse tables of another timeline; they may be further than the coordinator state, as the topology may run."""
     found = find_divergences(CoordinatorRecord.of(coordinator_state, coordinator_state.epoch), tables)
-    refuse([each for each in found if each.kind is DivergenceKind.OTHER_TIMELINE])
+    refuse([divergence for divergence in found if divergence.kind is DivergenceKind.OTHER_TIMELINE])
 
 
 def _by_cause(divergences: Sequence[Divergence]) -> Iterator[str]:
     """Yield the descriptions, one for all tables that have the same cause."""
     groups: dict[tuple[DivergenceKind, str], list[Divergence]] = {}
-    for each in divergences:
-        groups.setdefault((each.kind, each.what or each.text), []).append(each)
+    for divergence in divergences:
+        groups.setdefault((divergence.kind, divergence.what or divergence.text), []).append(divergence)
     for (_, what), own in groups.items():
         if len(own) == 1:
             yield own[0].text
             continue
-        names, addresses = " and ".join(repr(each.state) for each in own), ", ".join(each.address for each in own)
-        txids = sorted({each.txid or 0 for each in own})
+        names, addresses = (
+            " and ".join(repr(divergence.state) for divergence in own),
+            ", ".join(divergence.address for divergence in own),
+        )
+        txids = sorted({divergence.txid or 0 for divergence in own})
         at = f"transaction {txids[0]}" if len(txids) == 1 else f"transactions {txids[0]} to {txids[-1]}"
         yield f"states {names}: each of their tables, {addresses}, is at {at}{what}"
 

@@ -201,8 +201,8 @@ def join(journal: Folder, coordinator_state: CoordinatorState, plan: Join, table
     with contextlib.suppress(DivergenceError):  # damage of the journal is in nobody's way
         end = read_end(journal)
     if end is not None:
-        present = {name: each for name, each in mark.states.items() if each.left_after is None}
-        new = {name: JournalTable(each, plan.states[name].identity) for name, each in plan.addresses.items()}
+        present = {name: state for name, state in mark.states.items() if state.left_after is None}
+        new = {name: JournalTable(address, plan.states[name].identity) for name, address in plan.addresses.items()}
         header = attrs.evolve(
             end.header,
             epoch=coordinator_state.epoch,
@@ -210,7 +210,7 @@ def join(journal: Folder, coordinator_state: CoordinatorState, plan: Join, table
             metadata=mark.metadata,
             planned=mark.planned,
             undone_until=0,
-            tables={name: each for name, each in {**end.header.tables, **new}.items() if name in present},
+            tables={name: table for name, table in {**end.header.tables, **new}.items() if name in present},
             states={name: each.txid for name, each in present.items()},
             begun_after={name: each.begun_after for name, each in present.items() if each.begun_after},
         )

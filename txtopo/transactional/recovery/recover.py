@@ -86,8 +86,8 @@ def open_states(
             with durable_step("table.open"):
                 opened[name] = state.open(topology_id, name, coordinator_state.incarnation, coordinator_state.epoch)
     except BaseException as error:
-        for each in opened.values():
-            each.close()
+        for table in opened.values():
+            table.close()
         if isinstance(error, LostLead):
             # A table has a higher epoch than this one. Either a successor leads, and this raises LostLead; or the store
             # was wiped or restored since it gave out that epoch.
@@ -180,16 +180,17 @@ class _Recovery:
         to_begin = self._to_begin(recovered)
         incomplete = find_incomplete(recovered, self.states, self.membership.optional, to_begin)
         # A new state may have a table that a backfill is at, which is none of this start's business.
-        filled = {each.state for each in incomplete if each.kind is DivergenceKind.NEW}
+        filled = {divergence.state for divergence in incomplete if divergence.kind is DivergenceKind.NEW}
         found = [
-            each
-            for each in find_divergences(record, self.tables, to_begin)
-            if each.state not in filled or each.kind not in {DivergenceKind.AHEAD, DivergenceKind.NEWER_EPOCH}
+            divergence
+            for divergence in find_divergences(record, self.tables, to_begin)
+            if divergence.state not in filled
+            or divergence.kind not in {DivergenceKind.AHEAD, DivergenceKind.NEWER_EPOCH}
         ]
         # A state that has another name now is no new one: its table says so.
-        renamed = {each.state for each in found if each.kind is DivergenceKind.OTHER_OWNER}
+        renamed = {divergence.state for divergence in found if divergence.kind is DivergenceKind.OTHER_OWNER}
         refolded = find_refolded(recovered, self.membership.folds, to_begin)
-        refuse([*found, *(each for each in incomplete if each.state not in renamed), *refolded])
+        refuse([*found, *(divergence for divergence in incomplete if divergence.state not in renamed), *refolded])
         return to_begin
 
     def _to_begin(self, record: CoordinatorRecord) -> list[str]:
@@ -229,11 +230,11 @@ class _Recovery:
         if not now:
             return None
         known, own = self.coordinator_state.folds, {}
-        for name, each in self.opened.items():
-            last = each.last_txid or 0
-            kept = {column: fold for column, fold in known.get(each.identity, {}).items() if last > fold[1]}
-            own[each.identity] = {column: (how, last) for column, how in now.get(name, {}).items()} | kept
-        departed = {each.identity for each in committed.states.values()} - own.keys()
+        for name, state in self.opened.items():
+            last = state.last_txid or 0
+            kept = {column: fold for column, fold in known.get(state.identity, {}).items() if last > fold[1]}
+            own[state.identity] = {column: (how, last) for column, how in now.get(name, {}).items()} | kept
+        departed = {state.identity for state in committed.states.values()} - own.keys()
         return {identity: told for identity, told in own.items() if told} | {
             identity: told for identity, told in known.items() if identity in departed
         }

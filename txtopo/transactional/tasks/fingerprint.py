@@ -115,7 +115,8 @@ def _checksum_of(batch: pa.RecordBatch, before: int) -> int:
     """Return the checksum of the bytes that ``serialize()`` makes of a batch's rows."""
     is_large = batch.get_total_buffer_size() > _COPIED_BYTES_MAX
     columns = [
-        each if is_large and _is_whole(each) else pa.concat_arrays([each, each.slice(0, 0)]) for each in batch.columns
+        column if is_large and _is_whole(column) else pa.concat_arrays([column, column.slice(0, 0)])
+        for column in batch.columns
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
     if not is_large:

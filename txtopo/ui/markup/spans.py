@@ -43,8 +43,10 @@ def spans_svg(attempts: Sequence[Attempt], writes: Sequence[Write], now: float |
     What is open lasts until ``now``, or else until the last moment that is known.
     """
     names = {name for _, _, *ends in SPANS for name in ends}
-    moments = [at for each in attempts for name in names if (at := getattr(each, name))]
-    moments += [at for each in writes for at in (each.prepared_at, each.decided_at, each.from_at, each.to_at) if at]
+    moments = [at for attempt in attempts for name in names if (at := getattr(attempt, name))]
+    moments += [
+        at for write in writes for at in (write.prepared_at, write.decided_at, write.from_at, write.to_at) if at
+    ]
     if not attempts or not moments:
         return None
     if now is not None and attempts[-1].outcome == "open":
@@ -83,18 +85,18 @@ _Row = tuple[str, list[tuple[str, float, float]]]
 
 
 def _attempts(attempts: Sequence[Attempt], last: float) -> Iterator[_Row]:
-    epochs = {each.epoch for each in attempts}
-    for each in attempts:
-        label = f"attempt {each.try_}" + (f", epoch {each.epoch}" if len(epochs) > 1 else "")
+    epochs = {attempt.epoch for attempt in attempts}
+    for attempt in attempts:
+        label = f"attempt {attempt.try_}" + (f", epoch {attempt.epoch}" if len(epochs) > 1 else "")
         # Of an attempt that was open when its run was killed nobody knows how long it went on.
-        is_lost = each.outcome == "open" and each is not attempts[-1]
-        if each.outcome in {"failed", "dead letter"}:
-            begin = each.started_at or each.begun_at
-            yield label, [("failed", begin, each.ended_at or last)] if begin else []
+        is_lost = attempt.outcome == "open" and attempt is not attempts[-1]
+        if attempt.outcome in {"failed", "dead letter"}:
+            begin = attempt.started_at or attempt.begun_at
+            yield label, [("failed", begin, attempt.ended_at or last)] if begin else []
             continue
         bars = []
         for style, *_ in SPANS:
-            start, end = ends_of(each, style)
+            start, end = ends_of(attempt, style)
             if start is not None:
                 bars.append((style, start, end if end is not None else start if is_lost else last))
                 if end is None:
@@ -103,10 +105,10 @@ def _attempts(attempts: Sequence[Attempt], last: float) -> Iterator[_Row]:
 
 
 def _writes(writes: Sequence[Write]) -> Iterator[_Row]:
-    for each in writes:
-        begin, end = each.prepared_at or each.from_at, each.to_at
+    for write in writes:
+        begin, end = write.prepared_at or write.from_at, write.to_at
         if begin is not None and end is not None:
-            name = each.state
+            name = write.state
             yield cut_inside(name, _NAME_MAX), [("write", begin, end)]
 
 

@@ -13,25 +13,25 @@ def cluster_part(cluster: Cluster) -> Markup:
     now = cluster.now
     nimbuses = [
         [
-            each.address,
-            _role(each),
-            _age(now - each.started_at) if each.is_alive else UNKNOWN,
-            each.version,
-            ", ".join(each.code_held) or "none",
+            nimbus.address,
+            _role(nimbus),
+            _age(now - nimbus.started_at) if nimbus.is_alive else UNKNOWN,
+            nimbus.version,
+            ", ".join(nimbus.code_held) or "none",
         ]
-        for each in cluster.nimbuses
+        for nimbus in cluster.nimbuses
     ]
     supervisors = [
         [
-            each.host,
-            f"{each.used} of {each.slots}",
-            _age(now - each.started_at),
+            supervisor.host,
+            f"{supervisor.used} of {supervisor.slots}",
+            _age(now - supervisor.started_at),
             [
                 [tag("a", d.id, href=f"/t/{d.slug}"), "" if d.pid is None else f" process {d.pid}", tag("br")]
-                for d in each.drivers
+                for d in supervisor.drivers
             ],
         ]
-        for each in cluster.supervisors
+        for supervisor in cluster.supervisors
     ]
     return tag(
         "div",

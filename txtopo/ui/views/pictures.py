@@ -28,12 +28,12 @@ def plots_part(plots: Plots) -> Markup:
             "nothing was measured then, or it is kept no longer",
         )
         return tag("div", none(yet if plots.is_last else then), **span)
-    first = min(_first_value(line) for each in plots.plots for line in each.lines.values())
+    first = min(_first_value(line) for plot in plots.plots for line in plot.lines.values())
     first = max(0, min(first, len(plots.at) - _SHORTEST))
     at = plots.at[first:]
     figures = (
-        Plot(each.title, each.unit, at, _shown(each.lines, first), len(each.lines), each.name).figure()
-        for each in plots.plots
+        Plot(plot.title, plot.unit, at, _shown(plot.lines, first), len(plot.lines), plot.name).figure()
+        for plot in plots.plots
     )
     return tag("div", figures, class_="plots", **span)
 
@@ -67,20 +67,25 @@ def _components(graph: Graph) -> Markup:
     middle = ("queued", "acked", "executed") if is_plain else ("phase",)
     heads = ("component", "kind", *middle, "tasks", "in", "out", "failed", "takes", "last error")
     rows = []
-    for each in graph.components:
-        counts = each.counts
+    for component in graph.components:
+        counts = component.counts
         out = [[f"{stream} {number(given)}", tag("br")] for stream, given in (counts.out or {}).items()]
         inputs = [
             [f"{edge.source}{'' if edge.stream == 'default' else ' ' + edge.stream}, {edge.grouping}", tag("br")]
             for edge in graph.edges
-            if edge.target == each.id
+            if edge.target == component.id
         ]
         about: list[Child] = (
-            [number(each) for each in (counts.queued, counts.acked, counts.executed)] if is_plain else [each.phase]
+            [number(each) for each in (counts.queued, counts.acked, counts.executed)] if is_plain else [component.phase]
         )
-        kind = [f"committer, {each.kind}" if each.committer else each.kind, each.class_ and tag("small", each.class_)]
+        kind = [
+            f"committer, {component.kind}" if component.committer else component.kind,
+            component.class_ and tag("small", component.class_),
+        ]
         moved = (number(counts.in_), out or number(counts.emitted), number(counts.failed))
-        error = each.last_error and tag("span", each.last_error, class_="reason" if each.is_failing else "past")
-        when = each.last_failed_at and tag("small", f" {moment(each.last_failed_at)}")
-        rows.append([each.id, kind, *about, each.tasks, *moved, inputs, [error, when]])
+        error = component.last_error and tag(
+            "span", component.last_error, class_="reason" if component.is_failing else "past"
+        )
+        when = component.last_failed_at and tag("small", f" {moment(component.last_failed_at)}")
+        rows.append([component.id, kind, *about, component.tasks, *moved, inputs, [error, when]])
     return table(heads, rows)

@@ -16,16 +16,16 @@ def runs_part(runs: Runs) -> Markup:
     counts = ("acked", "failed") if is_plain else of_transactions
     heads = ("began (UTC)", "status", "took", *counts, "process")
     rows = []
-    for each in runs.runs:
-        began, ended, process = each.started_at, each.ended_at or each.updated_at, each.process
-        roots = each.roots or Roots()
-        own = (each.committed, each.transactions, each.tuples, each.dead_letters, each.failures)
+    for run in runs.runs:
+        began, ended, process = run.started_at, run.ended_at or run.updated_at, run.process
+        roots = run.roots or Roots()
+        own = (run.committed, run.transactions, run.tuples, run.dead_letters, run.failures)
         numbers = (roots.acked, roots.failed) if is_plain else own
-        which = "last" if each.past is None else f"run {each.past}"
+        which = "last" if run.past is None else f"run {run.past}"
         rows.append(
             [
-                [tag("a", moment(began), href=f"/t/{each.slug}", class_="time"), tag("small", which)],
-                _status(each),
+                [tag("a", moment(began), href=f"/t/{run.slug}", class_="time"), tag("small", which)],
+                _status(run),
                 tag("span", UNKNOWN if began is None or ended is None else duration(ended - began), class_="time"),
                 *map(number, numbers),
                 None if process is None else f"{process.pid} on {process.host}, epoch {process.epoch}",

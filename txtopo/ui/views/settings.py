@@ -15,8 +15,8 @@ def settings_part(settings: Settings) -> Markup:
     called = arguments and [tag("h3", "Arguments"), table(("argument", "value"), arguments.items())]
     if not settings.settings:
         return tag("div", called, none(settings.why or "the settings of this run are unknown"))
-    own = [each for each in settings.settings if not each.is_default]
-    others = [each for each in settings.settings if each.is_default]
+    own = [setting for setting in settings.settings if not setting.is_default]
+    others = [setting for setting in settings.settings if setting.is_default]
     return tag(
         "div",
         called,
@@ -34,12 +34,12 @@ def settings_part(settings: Settings) -> Markup:
 def _settings(settings: Iterable[SettingValue], *, with_default: bool = False) -> Markup:
     rows = (
         [
-            [tag("code", each.name), each.in_python and tag("small", each.in_python)],
-            tag("code", each.value),
-            *([tag("code", each.default)] if with_default else []),
-            each.purpose,
+            [tag("code", setting.name), setting.in_python and tag("small", setting.in_python)],
+            tag("code", setting.value),
+            *([tag("code", setting.default)] if with_default else []),
+            setting.purpose,
         ]
-        for each in settings
+        for setting in settings
     )
     heads = ("setting", "value", *(["default"] if with_default else []), "purpose")
     return table(heads, rows)

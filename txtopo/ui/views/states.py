@@ -32,21 +32,21 @@ def states_part(states: States) -> Markup:
     )
     rows = [
         [
-            each.name,
-            " ".join(filter(None, (each.kind, each.class_))),
-            *map(number, (each.rows, each.files)),
-            size(each.bytes),
-            number(each.disk_files),
-            size(each.disk_bytes),
-            _points(each),
-            *map(number, (each.version, each.txid)),
-            moment(each.updated_at),
-            _fields(each),
-            tag("span", each.error, class_="reason") if each.error else tag("code", each.path),
+            state.name,
+            " ".join(filter(None, (state.kind, state.class_))),
+            *map(number, (state.rows, state.files)),
+            size(state.bytes),
+            number(state.disk_files),
+            size(state.disk_bytes),
+            _points(state),
+            *map(number, (state.version, state.txid)),
+            moment(state.updated_at),
+            _fields(state),
+            tag("span", state.error, class_="reason") if state.error else tag("code", state.path),
         ]
-        for each in states.states
+        for state in states.states
     ]
-    advice = [tag("p", f"{each.name}: {each.advice}", class_="about") for each in states.states if each.advice]
+    advice = [tag("p", f"{state.name}: {state.advice}", class_="about") for state in states.states if state.advice]
     why = states.why and message(states.why)
     return tag("div", why, table(heads, rows), advice, map(_lookup, states.states))
 

@@ -15,24 +15,24 @@ def topologies_part(topologies: Topologies) -> Markup:
         return none(f"there is no topology in {topologies.place} yet")
     heads = ("topology", "status", "committed", "per second", "lag", "age", "last error")
     rows = []
-    for each in topologies.topologies:
+    for topology in topologies.topologies:
         age = UNKNOWN
-        if each.started_at is not None and each.updated_at is not None:
-            age = duration(each.updated_at - each.started_at)
+        if topology.started_at is not None and topology.updated_at is not None:
+            age = duration(topology.updated_at - topology.started_at)
         rows.append(
             [
-                tag("a", each.id, href=f"/t/{each.slug}"),
+                tag("a", topology.id, href=f"/t/{topology.slug}"),
                 tag(
                     "span",
                     tag("span", class_="dot", aria_hidden="true"),
-                    each.status_text,
-                    class_=f"status {each.status}",
+                    topology.status_text,
+                    class_=f"status {topology.status}",
                 ),
-                number(each.committed) if each.kind == "transactional" else "plain",
-                short(each.rate),
-                short(each.lag) if each.lag_files is None else count_of(each.lag_files, "file"),
+                number(topology.committed) if topology.kind == "transactional" else "plain",
+                short(topology.rate),
+                short(topology.lag) if topology.lag_files is None else count_of(topology.lag_files, "file"),
                 tag("span", age, class_="time"),
-                each.last_error and tag("span", each.last_error, class_="reason"),
+                topology.last_error and tag("span", topology.last_error, class_="reason"),
             ]
         )
     return table(heads, rows)

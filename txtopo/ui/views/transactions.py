@@ -21,15 +21,16 @@ def transactions_part(transactions: Transactions) -> Markup:
     """Return a table of transactions, newest first."""
     rows = [
         [
-            transaction_link(each.txid, str(each.txid)),
-            tag("span", each.status, class_="bad" if each.status in _BAD else ""),
-            number(each.attempts),
-            number(each.tuples),
-            moment(each.began_at),
-            duration(each.secs),
-            each.error and tag("span", f"{each.component or 'unknown component'}: {each.error}", class_="reason"),
+            transaction_link(transaction.txid, str(transaction.txid)),
+            tag("span", transaction.status, class_="bad" if transaction.status in _BAD else ""),
+            number(transaction.attempts),
+            number(transaction.tuples),
+            moment(transaction.began_at),
+            duration(transaction.secs),
+            transaction.error
+            and tag("span", f"{transaction.component or 'unknown component'}: {transaction.error}", class_="reason"),
         ]
-        for each in transactions.transactions
+        for transaction in transactions.transactions
     ]
     if not rows:
         return none("no such transaction among those that the timeline still has")
@@ -93,35 +94,37 @@ def _attempts(transaction: Transaction) -> Child:
     last = transaction.attempts[-1]
     rows = (
         [
-            number(each.try_),
+            number(attempt.try_),
             tag(
                 "span",
-                "lost with its run" if each.outcome == "open" and each is not last else each.outcome,
-                class_="bad" if each.outcome in {"failed", "dead letter"} else "",
+                "lost with its run" if attempt.outcome == "open" and attempt is not last else attempt.outcome,
+                class_="bad" if attempt.outcome in {"failed", "dead letter"} else "",
             ),
-            *map(number, (each.epoch, each.job, each.group, each.tuples)),
-            *(duration(seconds_of(each, style)) for style, *_ in SPANS),
+            *map(number, (attempt.epoch, attempt.job, attempt.group, attempt.tuples)),
+            *(duration(seconds_of(attempt, style)) for style, *_ in SPANS),
         ]
-        for each in transaction.attempts
+        for attempt in transaction.attempts
     )
     return [tag("h3", "Attempts"), table(heads, rows, numbers=True)]
 
 
 def _errors(transaction: Transaction) -> Iterator[Markup]:
-    for each in transaction.attempts:
-        if each.error:
-            where = f" in {each.component}" if each.component else ""
+    for attempt in transaction.attempts:
+        if attempt.error:
+            where = f" in {attempt.component}" if attempt.component else ""
             yield tag(
-                "h3", f"Attempt {each.try_} failed{where}", f", {moment(each.ended_at)} UTC" if each.ended_at else ""
+                "h3",
+                f"Attempt {attempt.try_} failed{where}",
+                f", {moment(attempt.ended_at)} UTC" if attempt.ended_at else "",
             )
-            yield tag("pre", each.error, class_="error", tabindex=0)
+            yield tag("pre", attempt.error, class_="error", tabindex=0)
 
 
 def _writes(transaction: Transaction) -> Child:
     rows: list[Sequence[Child]] = []
-    for each in transaction.writes:
-        times = [_between(each.prepared_at, each.decided_at), _between(each.from_at, each.to_at)]
-        rows.append([each.state, number(each.rows), number(each.removed), *times, moment(each.to_at)])
+    for write in transaction.writes:
+        times = [_between(write.prepared_at, write.decided_at), _between(write.from_at, write.to_at)]
+        rows.append([write.state, number(write.rows), number(write.removed), *times, moment(write.to_at)])
     heads = ("state", "rows put", "removed", "data files", "log entry", "visible (UTC)")
     return [tag("h3", "Delta writes of its whole group"), table(heads, rows, numbers=True)] if rows else None
 

@@ -45,7 +45,7 @@ LEAST_SPAN = dt.timedelta(minutes=1)
 
 def queries() -> dict[str, ModuleType]:
     """Return the modules of the queries that there are, in the order of their numbers."""
-    names = {each.name for each in pkgutil.iter_modules(examples.nexmark.__path__)}
+    names = {module.name for module in pkgutil.iter_modules(examples.nexmark.__path__)}
     return {name: importlib.import_module(f"examples.nexmark.{name}") for name in QUERIES if name in names}
 
 

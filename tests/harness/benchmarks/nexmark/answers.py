@@ -146,5 +146,5 @@ class Answers:
 
 def _without_zones(table: pa.Table) -> pa.Table:
     """Return a table whose times, all UTC, have no zone: DuckDB would need an extension."""
-    kinds = [pa.timestamp("us") if pa.types.is_timestamp(each.type) else each.type for each in table.schema]
+    kinds = [pa.timestamp("us") if pa.types.is_timestamp(field.type) else field.type for field in table.schema]
     return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))

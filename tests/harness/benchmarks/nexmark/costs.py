@@ -112,8 +112,8 @@ class Series:
     def table(self) -> str:
         """Return all costs as tables in Markdown, one for each number of events a transaction, with the medians."""
         parts = []
-        for each in self.sizes:
-            pairs = self.beside(each)
+        for size in self.sizes:
+            pairs = self.beside(size)
             if not pairs:
                 continue
             rows = [
@@ -131,7 +131,7 @@ class Series:
             cheaper = statistics.median(peer.core_secs_a_million / own.core_secs_a_million for own, peer in pairs)
             rows.append(f"| median | | | | {faster:.1f} | | {cheaper:.1f} |")
             events = max(own.events for own, _ in pairs)
-            parts.append(f"{events:,} events, {each:,} a transaction:\n\n" + "\n".join(rows))
+            parts.append(f"{events:,} events, {size:,} a transaction:\n\n" + "\n".join(rows))
         return "\n\n".join(parts)
 
     def against_best(self) -> Mapping[str, float]:
@@ -161,7 +161,7 @@ def published(path: Path = PUBLISHED) -> str:
         return _NONE_YET
     series = Series.read(path)
     times = series.against_best()
-    behind = [f"{query} ({each:.2f}x)" for query, each in times.items() if each < 1]
+    behind = [f"{query} ({time:.2f}x)" for query, time in times.items() if time < 1]
     versions = ", ".join(f"{name} {version}" for name, version in series.versions.items())
     return (
         f"txtopo first, then Structured Streaming, on {series.cores} cores ({series.machine}; {versions}), {series.at}, "

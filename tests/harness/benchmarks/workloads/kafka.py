@@ -149,7 +149,7 @@ def _trickles(bench: Bench, broker: KafkaBroker) -> Sequence[Contender]:
         check_delta(TXTOPO, folder / STATE, DrawnWords(TRICKLE).totals(arrivals))
         return trickle.sample(folder, topology, report, watch.seen)
 
-    without = next(each for each in latency_contenders(bench) if each.role is Role.TXTOPO)
+    without = next(contender for contender in latency_contenders(bench) if contender.role is Role.TXTOPO)
     both = [Contender(mode, Role.TXTOPO, functools.partial(ours, mode)) for mode in MODES]
     return [*both, Contender(LATENCY, Role.LIMIT, without.run)]
 

@@ -167,7 +167,7 @@ class Soak:
                 (int(partition), int(offset)) for partition, offset in map(str.split, lines.splitlines())
             )
         for partition, offset in committed.items():
-            missing = [each for each in range(offset) if (partition, each) not in self._processed]
+            missing = [number for number in range(offset) if (partition, number) not in self._processed]
             assert not missing, f"partition {partition}: {offset} is committed, and {missing[:5]} were not processed"
         self.outcome.looks += 1
 
@@ -177,7 +177,9 @@ class Soak:
         except SourceFailure:
             # Kafka does not answer while a broker is gone. Zeros check nothing now; the next look checks the offsets.
             return dict.fromkeys(range(PARTITIONS), 0)
-        return {each.partition: found[each].offset if each in found else 0 for each in self._partitions}
+        return {
+            partition.partition: found[partition].offset if partition in found else 0 for partition in self._partitions
+        }
 
 
 @contextlib.contextmanager

@@ -77,7 +77,7 @@ class TimedJudge(Judge):
         """Raise a Violation unless each row is in the one table, and counted in the one row, that it belongs to."""
         entries = self.entries_until(view.txid)
         batches = rows_of_journal(self.setup, entries)
-        transactions = [each for entry in entries for each in entry.transactions]
+        transactions = [transaction for entry in entries for transaction in entry.transactions]
         is_over = bool(transactions) and transactions[-1].planned.turn is Turn.END
         marks = marks_of(batches, transactions) if self.setup.idle else ()
         expected = expected_of(batches[:-1] if is_over else batches, marks)

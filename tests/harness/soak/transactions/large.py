@@ -99,9 +99,9 @@ def rows_at(keys: TouchedKeys, txid: int) -> np.ndarray:
     """Return key, total and last transaction of each row after a transaction."""
     totals = np.zeros(keys.keys, np.int64)
     last = np.zeros_like(totals)
-    for each in range(1, txid + 1):
-        own = touched(keys, each)
+    for number in range(1, txid + 1):
+        own = touched(keys, number)
         totals[own] += 1
-        last[own] = each
+        last[own] = number
     there = np.flatnonzero(totals)
     return np.stack([there, totals[there], last[there]])

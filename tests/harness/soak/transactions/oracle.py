@@ -51,7 +51,7 @@ def moved_in(batches: Sequence[Sequence[str]]) -> list[tuple[int, int, int]]:
     rows = []
     for txid, batch in enumerate(batches, 1):
         for word, count in Counter(batch).items():
-            rows += [(txid, *each) for each in moves(words[word], words[word] + count)]
+            rows += [(txid, *move) for move in moves(words[word], words[word] + count)]
             words[word] += count
     return rows
 

@@ -183,7 +183,7 @@ class _Soak:
         """Wait until all processes of all drivers are gone, and return how many are left."""
         end = time.monotonic() + 30.0
         while time.monotonic() < end:
-            of_drivers = [each for driver in self._drivers for each in members(driver.pid)]
+            of_drivers = [member for driver in self._drivers for member in members(driver.pid)]
             left = len(of_drivers) + len(_workers(self._folder))
             if not left:
                 return 0

@@ -153,12 +153,12 @@ class Rig:
         return self.emitted[before:]
 
     def ack(self, emissions: Sequence[Emission]) -> None:
-        for each in emissions:
-            self.spout.ack(each.id)
+        for emission in emissions:
+            self.spout.ack(emission.id)
 
     def fail(self, emissions: Sequence[Emission]) -> None:
-        for each in emissions:
-            self.spout.fail(each.id)
+        for emission in emissions:
+            self.spout.fail(emission.id)
 
     def advance(self, ms: float) -> None:
         self.clock.ms += ms
@@ -190,7 +190,7 @@ class Rig:
 
     def asked(self, *names: str) -> list[Any]:
         """Return with what the client was called, of calls of that name; forget the calls."""
-        found = [each.given for each in self.log.calls if each.name in names]
+        found = [call.given for call in self.log.calls if call.name in names]
         self.log.calls.clear()
         return found
 

@@ -128,7 +128,7 @@ class Model:
     def compact(self):
         partition = self.rng.choice(self.partitions)
         records = self.log.records(TOPIC, partition.partition)
-        gone = {each.offset for each in records if self.rng.random() < 0.3}
+        gone = {record.offset for record in records if self.rng.random() < 0.3}
         self.log.compact(TOPIC, gone, partition.partition)
 
     def call(self):
@@ -175,9 +175,9 @@ class Model:
         committed = self.log.committed(GROUP)
         for partition in self.partitions:
             unprocessed = [
-                each.offset
-                for each in self.log.records(TOPIC, partition.partition)
-                if (partition, each.offset) not in self.processed
+                record.offset
+                for record in self.log.records(TOPIC, partition.partition)
+                if (partition, record.offset) not in self.processed
             ]
             if unprocessed and partition in committed:
                 assert committed[partition].offset <= unprocessed[0], f"{partition}: {unprocessed[0]} is not processed"
@@ -204,7 +204,8 @@ class Model:
         committed = self.log.committed(GROUP)
         ends = self.log.end_offsets(TOPIC)
         return all(
-            ends[each.partition] == (committed[each].offset if each in committed else 0) for each in self.partitions
+            ends[partition.partition] == (committed[partition].offset if partition in committed else 0)
+            for partition in self.partitions
         )
 
 
@@ -383,7 +384,9 @@ def test_a_letter_holds_no_secret(kept):
 
     rig = Rig(filled(1), translator=Refusing(Fields("value")), dead_letter=Kept())
     rig.call(1)
-    assert [each.reason for each in kept.letters] == ["no tuple can be made of it: OSError: https://…@registry is down"]
+    assert [letter.reason for letter in kept.letters] == [
+        "no tuple can be made of it: OSError: https://…@registry is down"
+    ]
 
 
 def test_dead_letter_table(tmp_path):

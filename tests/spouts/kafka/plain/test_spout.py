@@ -56,7 +56,7 @@ class Share(RoundRobinPartitioner):
     """Gives a task what the test says."""
 
     def share(self, partitions, task_index, tasks):
-        return [each for each in partitions if each in Share.now]
+        return [partition for partition in partitions if partition in Share.now]
 
 
 Share.now = [P1, P2]
@@ -199,8 +199,8 @@ class TestGuarantees:
         rig.ack(emitted[1:])
         rig.advance(2_500)
         assert rig.call(5) == []
-        assert [(each.name, each.given) for each in rig.log.calls if each.name != "poll"] == [
-            ("commit", each) for each in commits
+        assert [(call.name, call.given) for call in rig.log.calls if call.name != "poll"] == [
+            ("commit", commit) for commit in commits
         ]
 
     @pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once", "no_guarantee"])

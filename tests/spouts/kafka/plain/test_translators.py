@@ -68,7 +68,7 @@ def test_by_topic():
     translator = ByTopicRecordTranslator(of("other", "stream-1"))
     translator.for_topic("TOPIC 1", of("one", "stream-2")).for_topic("TOPIC 2", of("two", "stream-3"))
     assert translator.streams() == ["stream-1", "stream-2", "stream-3"]
-    assert [translator.fields_for(each) for each in translator.streams()] == [
+    assert [translator.fields_for(stream) for stream in translator.streams()] == [
         Fields("other"),
         Fields("one"),
         Fields("two"),

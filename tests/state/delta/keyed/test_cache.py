@@ -227,7 +227,7 @@ def test_any_writes(tmp_path_factory, rows, groups, kind) -> None:
         state = declared.open("topology", "s", "life", 1)
         for txid, values in enumerate(groups, 1):
             asked = KEYS[txid % 3 :: 2]
-            assert [each and each.value for each in state.multi_get(asked)] == [model.get(key) for key in asked]
+            assert [value and value.value for value in state.multi_get(asked)] == [model.get(key) for key in asked]
             state.write(txid, {key: None if n is None else TransactionalValue(txid, n) for key, n in values.items()})
             model = {key: n for key, n in {**model, **values}.items() if n is not None}
             written = read_table(path / "t").to_pylist()

@@ -38,8 +38,8 @@ def opened(path, *, key=KEY, value=VALUE, kind=StateKind.TRANSACTIONAL, epoch=1)
 
 def reduce_in(group: GroupState, txid: int, *values, function=operator.add) -> None:
     view = group.begin(txid)
-    for each in values:
-        view.multi_reduce(each, function)
+    for value in values:
+        view.multi_reduce(value, function)
     view.check()
     view.finish()
 
@@ -267,11 +267,11 @@ def test_many_rows_of_few_keys(tmp_path, function, keys, calls) -> None:
     state.use_executors(executors, 10)
     group = group_state(state)
     values = {txid: {f"w{key}": txid * (-1) ** key for key in range(keys)} for txid in range(1, 8)}
-    for txid, each in values.items():
-        reduce_in(group, txid, each, function=function)
+    for txid, value in values.items():
+        reduce_in(group, txid, value, function=function)
     state.write(7, group.writes())
     assert len(executors.calls) == calls
-    columns = zip(*(each.values() for each in values.values()), strict=True)
+    columns = zip(*(value.values() for value in values.values()), strict=True)
     assert rows(tmp_path) == {f"w{key}": (functools.reduce(function, each), 7) for key, each in enumerate(columns)}
 
 
@@ -307,7 +307,7 @@ def test_a_key_asked_for_after_rows_were_folded(tmp_path) -> None:
     reduce_in(group, 1, {"a": 1, "b": 1})
     view = group.begin(2)
     view.multi_reduce({"a": 10}, operator.add)
-    assert [each.value for each in view.multi_get(["a", "b"])] == [11, 1]
+    assert [value.value for value in view.multi_get(["a", "b"])] == [11, 1]
     view.update("b", lambda old: old + 1)
     view.multi_reduce({"b": 100}, operator.add)
     view.finish()

@@ -94,8 +94,8 @@ class Table:
     def check_reads(self) -> None:
         """Look keys up one by one, and all together."""
         expected = [self.model.get(word) for word in "abcdefgh"]
-        assert [each and each.value for word in "abcdefgh" for each in self.state.multi_get([word])] == expected
-        assert [each and each.value for each in self.state.multi_get("abcdefgh")] == expected
+        assert [value and value.value for word in "abcdefgh" for value in self.state.multi_get([word])] == expected
+        assert [value and value.value for value in self.state.multi_get("abcdefgh")] == expected
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,9 @@ def test_rows_that_die_while_their_segments_are_merged(tmp_path, monkeypatch, ro
     merge(table.state)
     table.check()
     assert "merged" in " ".join(live_files(table.path)) or deed in {"gone back", "moved by others", "all"}
-    assert [each and each.value for each in table.state.multi_get("abcdef")] == [table.model.get(w) for w in "abcdef"]
+    assert [value and value.value for value in table.state.multi_get("abcdef")] == [
+        table.model.get(w) for w in "abcdef"
+    ]
     table.write("fold", dict.fromkeys("abcdef", 1))
     table.check()
     table.state.close()
@@ -327,7 +329,7 @@ def test_rows_whose_vectors_change_are_not_read_again(tmp_path, monkeypatch, row
     monkeypatch.setattr(
         DataFolder,
         "portions",
-        lambda *args, **options: (read.append(each) or each for each in portions(*args, **options)),
+        lambda *args, **options: (read.append(portion) or portion for portion in portions(*args, **options)),
     )
     for count in (1, 1):
         table.go_back(count)

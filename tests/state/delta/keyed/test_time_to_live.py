@@ -164,7 +164,7 @@ class Model:
         if how == "lose":
             self._reopen()
             return
-        notes = {name: reread(self.states[name].prepare(self.last, each)) for name, each in writes.items() if each}
+        notes = {name: reread(self.states[name].prepare(self.last, write)) for name, write in writes.items() if write}
         self.txid, self.durable = self.last, self.now
         self.disturb(deed)
         if how == "prepare and restart":
@@ -415,8 +415,8 @@ def test_a_longer_time_to_live_brings_nothing_back(tmp_path: Path) -> None:
     put(states, 1, 10, {"a": (1, 0), "b": (2, 8)})
     put(states, 2, 10, {"b": (3, 9)})
     states = opened(declared(tmp_path, ttl=50), epoch=2)
-    views = {name: each.begin(3) for name, each in group_states(states).items()}
-    assert [each and each.value for each in views["keys"].multi_get(["a", "b"])] == [None, (3, at(9))]
+    views = {name: state.begin(3) for name, state in group_states(states).items()}
+    assert [value and value.value for value in views["keys"].multi_get(["a", "b"])] == [None, (3, at(9))]
     put(states, 3, 40, {"c": (4, 40)})
     assert live(tmp_path) == {"b": (3, at(9)), "c": (4, at(40))}
     assert live(tmp_path, txid=1) == {"a": (1, at(0)), "b": (2, at(8))}
@@ -432,7 +432,7 @@ def test_what_a_former_time_to_live_ends_is_there_until_a_transaction_removes_it
     put(states, 41, 20, {})
     for epoch in (2, 3):  # the first one dies
         states = opened(declared(tmp_path, ttl=50, **options), epoch)
-        views = {name: each.begin(42) for name, each in group_states(states).items()}
+        views = {name: state.begin(42) for name, state in group_states(states).items()}
         assert states["keys"].is_upkeep_due or epoch > 2, "it has many files"
         maintain(states["keys"])
     assert views["keys"].remove_expired().num_rows == 40
@@ -445,8 +445,8 @@ def test_a_longer_time_to_live_brings_nothing_back_that_nobody_has_touched(tmp_p
     put(states, 2, 10, {})
     for epoch, txid, watermark in [(2, 3, 30), (3, 4, 31), (4, 5, 40)]:
         states = opened(declared(tmp_path, ttl=50), epoch)
-        views = {name: each.begin(txid) for name, each in group_states(states).items()}
-        assert [each and each.value for each in views["keys"].multi_get(["a", "b"])] == [None, (2, at(8))]
+        views = {name: state.begin(txid) for name, state in group_states(states).items()}
+        assert [value and value.value for value in views["keys"].multi_get(["a", "b"])] == [None, (2, at(8))]
         assert live(tmp_path) == {"b": (2, at(8))}
         put(states, txid, watermark, {})
     group = group_of(states, 6, (40, [table(("a", 10, at(40)), ("b", 10, at(40)))]))

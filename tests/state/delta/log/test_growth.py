@@ -60,7 +60,7 @@ def test_earlier_rows_have_nulls(place):
     version = state.version
     state.grow()
     assert state.version == version
-    assert [each.value for each in state.multi_get(["a", "b"])] == [(1, None), (1, None)]
+    assert [value.value for value in state.multi_get(["a", "b"])] == [(1, None), (1, None)]
     state.write(2, {"a": TransactionalValue(2, (2, "new"))})
     assert place.rows() == [("a", 2, "new", 2), ("b", 1, None, 1)]
     assert place.rows(1) == [("a", 1, None, 1), ("b", 1, None, 1)]

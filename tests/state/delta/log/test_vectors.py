@@ -187,7 +187,7 @@ def with_sidecars(root: Path, version: int, ending: str) -> None:
     """Make one that names its parts of a checkpoint."""
     one = root / LOG_FOLDER / f"{version:020d}.checkpoint.parquet"
     rows = pq.read_table(one)
-    is_file = [bool(each["add"] or each["remove"]) for each in rows.to_pylist()]
+    is_file = [bool(row["add"] or row["remove"]) for row in rows.to_pylist()]
     (root / LOG_FOLDER / "_sidecars").mkdir()
     files, sidecars = rows.filter(pa.array(is_file)).select(["add", "remove"]), []
     for first in range(files.num_rows):

@@ -108,7 +108,7 @@ class Tables:
         self.opened = {}
 
     def lead(self, epoch, committed):
-        self.opened = {name: each.open("t", name, "life", epoch) for name, each in self.states.items()}
+        self.opened = {name: state.open("t", name, "life", epoch) for name, state in self.states.items()}
         tables = {name: JournalTable(name, opened.identity) for name, opened in self.opened.items()}
         states = {name: opened.last_txid for name, opened in self.opened.items()}
         header = JournalHeader("t", "life", epoch, {"spout": "repeatable"}, committed, None, tables, states)

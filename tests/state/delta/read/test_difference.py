@@ -213,8 +213,8 @@ def forked(declare, root, groups, of_fork):
 def shown(found: TableDifference):
     """Return what a difference says, whatever the order of rows without keys."""
     kinds = [found.only_in_a, found.only_in_b, found.differing_a, found.differing_b]
-    rows = [text(each.rows) if found.keys else sorted(text(each.rows)) for each in kinds]
-    return found.keys, found.values, found.unlike, found.equal, [each.count for each in kinds], rows
+    rows = [text(kind.rows) if found.keys else sorted(text(kind.rows)) for kind in kinds]
+    return found.keys, found.values, found.unlike, found.equal, [kind.count for kind in kinds], rows
 
 
 @pytest.mark.slow

@@ -26,8 +26,8 @@ class Now(BatchBolt, ICommitter):
         """Do nothing."""
 
     def finish_batch(self):
-        for each in self.states:
-            each.put(self.txid, self.txid)
+        for state in self.states:
+            state.put(self.txid, self.txid)
 
 
 def test_read_as_of_a_transaction_whose_rows_were_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

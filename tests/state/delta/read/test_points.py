@@ -14,7 +14,7 @@ from txtopo.failpoints import armed
 
 
 def txids(found: ShownPoints) -> tuple[list[int], int, int]:
-    return [each.txid for each in found.points], found.since.txid, found.last.txid
+    return [point.txid for point in found.points], found.since.txid, found.last.txid
 
 
 def leave_transactions(path, application, *wanted):

@@ -35,7 +35,7 @@ def test_times_of_int96_among_values(tmp_path, monkeypatch, holds):
     move_rows(tmp_path, live_files(tmp_path), int96=True)
     assert rows_by_id(tmp_path) == values
     again = DeltaState(tmp_path, Fields("id: long"), fields).open("topology", "s", "life", 2)
-    assert [each.value for each in again.multi_get([*values])] == [*values.values()]
+    assert [value.value for value in again.multi_get([*values])] == [*values.values()]
     again.write(2, {2: TransactionalValue(2, (None, None))})
     assert rows_by_id(tmp_path) == values | {2: (None, None)}
 
@@ -53,7 +53,7 @@ def test_times_of_int96_as_keys(tmp_path, monkeypatch):
     declared.open("topology", "s", "life", 1).write(1, {at: TransactionalValue(1, 1) for at in keys})
     move_rows(tmp_path, live_files(tmp_path), int96=True)
     again = declared.open("topology", "s", "life", 2)
-    assert [each and each.value for each in again.multi_get(keys)] == [1] * 4
+    assert [value and value.value for value in again.multi_get(keys)] == [1] * 4
     again.write(2, {at: TransactionalValue(2, 2) for at in keys[:2]})
     assert sorted((row["t"], row["n"]) for row in read_table(tmp_path).to_pylist()) == [
         *((at, 2) for at in keys[:2]),

@@ -169,7 +169,7 @@ def test_a_table_of_a_topology(tmp_path: Path, kind: StateKind, *, vectors: bool
             assert sorted(table.rows.to_pylist(), key=str) == sorted(read_table(path, txid).to_pylist(), key=str)
         wanted = pa.table({"id": pa.array(range(70), pa.int64())})
         by_id = {row["id"]: row["n"] for row in table.rows.to_pylist()}
-        assert table.look_up(wanted)["n"].to_pylist() == [by_id.get(each) for each in range(70)]
+        assert table.look_up(wanted)["n"].to_pylist() == [by_id.get(number) for number in range(70)]
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def test_files_of_other_partitions_stay(tmp_path) -> None:
     assert len(before & set(table.file_uris())) == 1
     assert table.metadata().partition_columns == ["day"]
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    assert sorted((each["partition.day"], each["num_records"]) for each in actions) == [("a", 1), ("b", 1)]
+    assert sorted((action["partition.day"], action["num_records"]) for action in actions) == [("a", 1), ("b", 1)]
 
 
 ODD_TEXTS = ["a b", "a%20b", "x/y:z", "ä=é", "'\"", "..", "NULL", "__HIVE_DEFAULT_PARTITION__ x", "a\nb", "#?&+"]

@@ -181,7 +181,7 @@ def test_large_groups_are_shared_out(tmp_path, monkeypatch) -> None:
     put(state, (1, ("append", [("a", n) for n in range(1000)])))
     assert [len(items) for items in executors.calls] == [10]
     actions = pa.table(DeltaTable(tmp_path / "t").get_add_actions()).to_pylist()
-    assert [each["num_records"] for each in actions] == [100] * 10
+    assert [action["num_records"] for action in actions] == [100] * 10
     assert rows(tmp_path) == Counter(("a", n, 1) for n in range(1000))
     assert not list((tmp_path / "t" / "_txtopo").iterdir())
 
@@ -244,5 +244,5 @@ def test_many_rows_go_to_several_files(tmp_path, monkeypatch, large, partition_b
     put(state, (1, ("append", many[:4])), (2, ("append", many[4:])))
     assert rows(tmp_path) == Counter((*each, 1 if each in many[:4] else 2) for each in many)
     actions = pa.table(DeltaTable(tmp_path / "t").get_add_actions()).to_pylist()
-    assert max(each["num_records"] for each in actions) == 2
+    assert max(action["num_records"] for action in actions) == 2
     assert len(actions) < 9

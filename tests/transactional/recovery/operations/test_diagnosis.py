@@ -62,8 +62,12 @@ def test_a_repair_is_that_of_the_whole_journal(tmp_path, monkeypatch, seed, is_w
     tables = {}
     for name, own in writes.items():
         versions = {max(w for w in own if w <= txid) for txid in kept}
-        last = own[-1] if draw.random() < 0.5 else draw.choice([each for each in sorted(versions) if each] or own[-1:])
-        tables[name] = Table(name, last, {each for each in versions if each <= last})
+        last = (
+            own[-1]
+            if draw.random() < 0.5
+            else draw.choice([version for version in sorted(versions) if version] or own[-1:])
+        )
+        tables[name] = Table(name, last, {version for version in versions if version <= last})
     marks = {name: StateMark(name, own[-1]) for name, own in writes.items()}
     mark = None if is_wiped else CommittedMark(writes["a"][-1], None, marks)
     found, entries = [], []

@@ -158,7 +158,7 @@ def test_all_goes_back_to_each_point(command_line, monkeypatch, vectors, opaque,
     shown = read_points("out")
     assert len(points) > 3
     recent = {*range(shown.since.txid, shown.last.txid + 1)}
-    assert {*points} - recent == {each.txid for each in shown.points} - recent
+    assert {*points} - recent == {point.txid for point in shown.points} - recent
     for txid in (*points, shown.last.txid):
         expected[txid] = view("control", txid)
         assert view("out", txid) == expected[txid], txid
@@ -173,7 +173,7 @@ def test_all_goes_back_to_each_point(command_line, monkeypatch, vectors, opaque,
             run_over_crashes(make, wall, crashes=2)
             assert view("out") == expected[TRANSACTIONS]
             command_line.told("audit", "out")
-            assert [each for each in points if each <= txid] == [
+            assert [point for point in points if point <= txid] == [
                 each for each in listed(command_line.told("rewind", "kinds", *options)) if each <= txid
             ]
             command_line.told("rewind", "kinds", str(txid), "--yes", *options)

@@ -138,7 +138,7 @@ class Ledger:
         incarnations: Collection[int],
     ) -> None:
         """Record a tuple that a bolt has emitted; it joins the trees of those anchors that the bolt holds."""
-        unacked = [account.unacked[id(each)] for each in anchors if id(each) in account.unacked]
+        unacked = [account.unacked[id(anchor)] for anchor in anchors if id(anchor) in account.unacked]
         roots: dict[int, Root] = {}
         for each in unacked:
             each.sent_to.update(incarnations)
@@ -187,7 +187,7 @@ class Ledger:
 
     def anchored_late(self, account: Account, task: int, values: Any, anchors: Iterable[Any]) -> None:
         """Blame a task that anchors a tuple to an input that it has settled before."""
-        settled = [each for each in anchors if getattr(each, "roots", None) is SETTLED]
+        settled = [anchor for anchor in anchors if getattr(anchor, "roots", None) is SETTLED]
         if settled:
             self._judge(
                 account,
@@ -199,7 +199,7 @@ class Ledger:
 
     def emitted_after_ack(self, account: Account, task: int, values: Any, anchors: Iterable[Any]) -> None:
         """Blame a task that emits after an ack in the same turn, unless it anchors to an input that it still holds."""
-        if not any(id(each) in account.unacked for each in anchors):
+        if not any(id(anchor) in account.unacked for anchor in anchors):
             self._judge(
                 account,
                 lambda: (

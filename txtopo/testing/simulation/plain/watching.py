@@ -133,8 +133,8 @@ class WatchedProcess:
 def with_tokens(plan: PlainPlan) -> PlainPlan:
     """Return a plan whose streams have a field for tokens."""
     components = [
-        attrs.evolve(each, streams={name: fields + Fields(FIELD) for name, fields in each.streams.items()})
-        for each in plan.components
+        attrs.evolve(component, streams={name: fields + Fields(FIELD) for name, fields in component.streams.items()})
+        for component in plan.components
     ]
     edges = [
         attrs.evolve(edge, grouping=attrs.evolve(edge.grouping, custom=_Blind(edge.grouping.custom)))

@@ -86,17 +86,17 @@ class PlainSubject(Simulated):
 
     @prototypes.default
     def _frozen_components(self) -> dict[str, bytes]:
-        return {each.id: cloudpickle.dumps(each.component) for each in self.plan.components}
+        return {component.id: cloudpickle.dumps(component.component) for component in self.plan.components}
 
     @cached_property
     def components(self) -> dict[int, str]:
         """The component of each task."""
-        return {task: each.id for each in self.plan.components for task in each.tasks}
+        return {task: component.id for component in self.plan.components for task in component.tasks}
 
     @cached_property
     def spout_tasks(self) -> frozenset[int]:
         """The tasks of spouts."""
-        return frozenset(task for each in self.plan.spouts for task in each.tasks)
+        return frozenset(task for spout in self.plan.spouts for task in spout.tasks)
 
     def world(self, seed: int, kinds: Kinds, only: frozenset[int] | None = None, log: Log | None = None) -> PlainWorld:
         """Return a schedule; see :class:`PlainWorld`."""
@@ -348,7 +348,7 @@ class PlainWorld(Surroundings):
             quiet = quiet + 1 if heard == before else 0
 
     def _acker_messages(self) -> int:
-        return sum(self._workers[each].acker_messages() for each in self._living())
+        return sum(self._workers[number].acker_messages() for number in self._living())
 
     def _let_timeout_pass(self) -> None:
         for secs in (TIMEOUT_SECS / 2, TIMEOUT_SECS / 2 + TIMERS_SECS):  # in between, bolts act on their ticks
@@ -372,7 +372,7 @@ class PlainWorld(Surroundings):
 
     def _left(self) -> dict[int, dict[str, int]]:
         """Return what is left in each worker's maps and queues, without the empty ones."""
-        left = {self._workers[each].number: self._workers[each].left() for each in self._living()}
+        left = {self._workers[number].number: self._workers[number].left() for number in self._living()}
         return {number: some for number, each in left.items() if (some := {k: v for k, v in each.items() if v})}
 
     def _rest(self) -> bool:

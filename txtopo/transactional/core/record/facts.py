@@ -97,4 +97,4 @@ def carried_out(at_secs: float, action: SaveMetadata | Process | Commit | DeadLe
 
 
 def _attempts(assigned: Sequence[AssignedAttempt]) -> list[TransactionAttempt]:
-    return [each.attempt for each in assigned]
+    return [attempt.attempt for attempt in assigned]

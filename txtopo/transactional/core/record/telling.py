@@ -51,8 +51,10 @@ class Telling:
     def begun(self, what: HistoryEvent, begun: Sequence[TransactionMetadata]) -> None:
         """Tell that transactions have begun, or were found begun."""
         if begun:
-            txids = tuple([each.txid for each in begun])
-            self.tell(Fact(self.at_secs, what, txids, planned_ms=tuple([each.planned.at_ms for each in begun])))
+            txids = tuple([transaction.txid for transaction in begun])
+            self.tell(
+                Fact(self.at_secs, what, txids, planned_ms=tuple([transaction.planned.at_ms for transaction in begun]))
+            )
 
     def processed(self, answer: Processed) -> None:
         """Tell that an attempt was processed."""

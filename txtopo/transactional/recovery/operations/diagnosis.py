@@ -161,15 +161,17 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
     found = _Found.of(subject, record, parts, plan, descriptions, is_damaged=bool(damage))
     number = _next_number(subject, coordinator_state)
     go_to, rolled_back, obstacles = found.proposal(subject, record, parts, number, is_damaged=bool(damage))
-    can_move = all(each.kind not in _NOT_OURS for each in found.divergences) and _all_movable(subject)
-    epochs = [*(each.epoch for each in found.every_description.values()), *(part.header.epoch for part in parts)]
+    can_move = all(divergence.kind not in _NOT_OURS for divergence in found.divergences) and _all_movable(subject)
+    epochs = [*(table.epoch for table in found.every_description.values()), *(part.header.epoch for part in parts)]
     return Diagnosis(
         record=record,
         descriptions=found.every_description,
         apart={name: found.backfills.get(name) for name in found.apart},
         divergences=found.divergences,
         damage=damage,
-        journal_txid=max((each.txid for each in found.checkpoints if each.source == JOURNAL), default=None),
+        journal_txid=max(
+            (checkpoint.txid for checkpoint in found.checkpoints if checkpoint.source == JOURNAL), default=None
+        ),
         journal_problem=journal_problem,
         epoch_min=1 + max(epochs, default=0),
         unfinished=plan,
@@ -219,27 +221,27 @@ class _Found:
         to_begin = plan.states if isinstance(plan, plans.BeginEmpty) else ()
         incomplete = find_incomplete(record.when_recovered(), subject.states, subject.optional, [*to_begin, *apart])
         others = {name: table for name, table in every.items() if name not in apart}
-        compared = find_divergences(record, others, [*to_begin, *(each.state for each in incomplete)])
-        new = [each.state for each in incomplete if each.kind is DivergenceKind.NEW]
+        compared = find_divergences(record, others, [*to_begin, *(divergence.state for divergence in incomplete)])
+        new = [divergence.state for divergence in incomplete if divergence.kind is DivergenceKind.NEW]
         if compared or is_damaged or len(new) < len(incomplete):
             apart += new  # a repair of the others leaves them as they are: what they lack, a backfill gives them
-        own = {name: each for name, each in descriptions.items() if name not in apart}
+        own = {name: description for name, description in descriptions.items() if name not in apart}
         checkpoints = _checkpoints(subject, record, own, parts)
-        if record.incarnation is None and any(each.txid for each in checkpoints):
-            known = {*apart, *subject.optional, *(name for each in checkpoints for name in each.states)}
+        if record.incarnation is None and any(checkpoint.txid for checkpoint in checkpoints):
+            known = {*apart, *subject.optional, *(name for checkpoint in checkpoints for name in checkpoint.states)}
             apart += [name for name in every if name not in known]
-        divergences = tuple(each for each in (*compared, *incomplete) if each.state not in apart)
+        divergences = tuple(divergence for divergence in (*compared, *incomplete) if divergence.state not in apart)
         return cls(descriptions, backfills, apart, divergences, checkpoints)
 
     @property
     def descriptions(self) -> dict[str, TableDescription]:
         """Those of the tables that are a part of a repair."""
-        return {name: each for name, each in self.every_description.items() if name not in self.apart}
+        return {name: table for name, table in self.every_description.items() if name not in self.apart}
 
     @property
     def is_of_other_timeline(self) -> bool:
         """Whether a table is of another timeline than the coordinator state."""
-        return any(each.kind is DivergenceKind.OTHER_TIMELINE for each in self.divergences)
+        return any(divergence.kind is DivergenceKind.OTHER_TIMELINE for divergence in self.divergences)
 
     def proposal(
         self,
@@ -278,12 +280,12 @@ class _Found:
         """
         is_other, incarnation = self.is_of_other_timeline, go_to.incarnation
         tables = () if is_other else self.descriptions.values()
-        known = [each for each in self.checkpoints if not is_other or each.source == JOURNAL]
+        known = [checkpoint for checkpoint in self.checkpoints if not is_other or checkpoint.source == JOURNAL]
         return max(
             [
                 go_to.txid,
-                *(each.last_txid or 0 for each in tables if each.incarnation == incarnation),
-                *(each.txid for each in known if each.incarnation == incarnation),
+                *(table.last_txid or 0 for table in tables if table.incarnation == incarnation),
+                *(checkpoint.txid for checkpoint in known if checkpoint.incarnation == incarnation),
             ]
         )
 
@@ -298,17 +300,19 @@ class _Found:
             return 0, 0
         epoch = known[0].epoch
         ways = [(turn.txid, record.committed.txid) for turn in record.timeline.turns if turn.epoch > epoch]
-        for name, each in self.descriptions.items():
-            end = tables[name].turned_to(epoch) if each.incarnation == go_to.incarnation else None
-            ways += [] if end is None else [(end, each.last_txid or 0)]
+        for name, description in self.descriptions.items():
+            end = tables[name].turned_to(epoch) if description.incarnation == go_to.incarnation else None
+            ways += [] if end is None else [(end, description.last_txid or 0)]
         ways = [(end, last) for end, last in ways if last > end]
         return min((end for end, _ in ways), default=0), max((last for _, last in ways), default=0)
 
     def adopt(self) -> plans.Adopt | None:
         """Return the plan to accept other writers' changes; None if that would not help."""
-        foreign = tuple(each.state for each in self.divergences if each.kind is DivergenceKind.FOREIGN_CHANGE)
-        is_writable = all(each.alteration is None for each in self.descriptions.values())
-        can_adopt = foreign and is_writable and all(each.kind in _ADOPTABLE for each in self.divergences)
+        foreign = tuple(
+            divergence.state for divergence in self.divergences if divergence.kind is DivergenceKind.FOREIGN_CHANGE
+        )
+        is_writable = all(description.alteration is None for description in self.descriptions.values())
+        can_adopt = foreign and is_writable and all(divergence.kind in _ADOPTABLE for divergence in self.divergences)
         return plans.Adopt(foreign) if can_adopt else None
 
 
@@ -325,7 +329,10 @@ class _WaysOfApart(Ways):
     ) -> tuple[plans.GoTo | None, tuple[str, ...], tuple[str, ...]]:
         """Return the best plan, the states that it rolls back, and the obstacles to a better one."""
         # A newer epoch is no obstacle, because the repair takes one above it.
-        is_as_it_is = all(each.kind in _ADOPTABLE for each in self.divergences) and self.record.incarnation is not None
+        is_as_it_is = (
+            all(divergence.kind in _ADOPTABLE for divergence in self.divergences)
+            and self.record.incarnation is not None
+        )
         if is_as_it_is and not is_damaged:
             assert self.record.incarnation is not None, "there is coordinator state"
             own = checkpoint_of(self.record.committed, self.record.incarnation, spouts, self.record.timeline)
@@ -341,7 +348,7 @@ class _WaysOfApart(Ways):
             rolled_back, obstacles = self.rollbacks(checkpoint)
             if not obstacles:
                 return self.plan(checkpoint, number, is_as_it_is=False), rolled_back, tuple(seen)
-            seen += [each for each in obstacles if each not in seen]
+            seen += [obstacle for obstacle in obstacles if obstacle not in seen]
         return None, (), tuple(seen)
 
     def _is_kept(self, name: str, txid: int) -> bool:
@@ -351,7 +358,7 @@ class _WaysOfApart(Ways):
         return super()._is_at(name, description, txid) and self.tables[name].foreign_change(None) is None
 
     def _obstacle(self, checkpoint: Checkpoint, name: str, description: TableDescription | None) -> str | None:
-        wrong = next((each for each in self.divergences if each.state == name), None)
+        wrong = next((divergence for divergence in self.divergences if divergence.state == name), None)
         if wrong is not None and wrong.kind in {*_NOT_OURS, DivergenceKind.MISFIT}:
             return f"the table at the path of {name!r} is wrong: {wrong.kind.value}"
         obstacle = super()._obstacle(checkpoint, name, description)
@@ -381,7 +388,7 @@ def _was_finished(
         return is_written or any(part.header.epoch >= plan.epoch for part in own)
     # What is moved aside is there again.
     is_aside = plan.number in journal_asides(subject.metadata_dir, subject.topology_id)
-    again = (plan.number in each.asides() and each.look() is not None for each in tables.values())
+    again = (plan.number in table.asides() and table.look() is not None for table in tables.values())
     return (is_aside and bool(parts)) or any(again)
 
 
@@ -448,13 +455,13 @@ def _checkpoints(
         {record.incarnation} if record.incarnation is not None else set()
     )
     found = [
-        each
+        checkpoint
         for incarnation in sorted(incarnations)
-        for each in checkpoints_in(parts, subject.topology_id, incarnation, subject.states, descriptions)
+        for checkpoint in checkpoints_in(parts, subject.topology_id, incarnation, subject.states, descriptions)
     ]
     if record.incarnation is not None:
         found.append(checkpoint_of(record.committed, record.incarnation, subject.spouts, record.timeline))
-    found = [each for each in found if each.txid > 0]
+    found = [checkpoint for checkpoint in found if checkpoint.txid > 0]
     if not any(description.last_txid for description in descriptions.values()):
         found += [
             Checkpoint(0, None, incarnation, subject.spouts, {}, "the tables") for incarnation in sorted(incarnations)
@@ -470,9 +477,9 @@ def _journal(
     Of a week it has millions of groups. At most of them, a table has no version any more.
     """
     tables = subject.tables()
-    txids = {coordinator_state.committed().txid, *(each.txid for each in coordinator_state.points().points)}
-    for name, each in descriptions.items():
-        txids |= {each.last_txid or 0, *tables[name].all_kept()}
+    txids = {coordinator_state.committed().txid, *(point.txid for point in coordinator_state.points().points)}
+    for name, description in descriptions.items():
+        txids |= {description.last_txid or 0, *tables[name].all_kept()}
     try:
         return subject.journal().around(txids), None
     except DivergenceError as error:

@@ -94,9 +94,9 @@ class _ChangedStore(Store):
 
     def children(self, path: str) -> list[str]:
         put = [
-            each.path[len(path) + 1 :]
-            for each in self._changes
-            if isinstance(each, Put) and each.path.startswith(f"{path}/")
+            change.path[len(path) + 1 :]
+            for change in self._changes
+            if isinstance(change, Put) and change.path.startswith(f"{path}/")
         ]
         names = {*self._store.children(path), *(each.partition("/")[0] for each in put)}
         return sorted(name for name in names if self._has(f"{path}/{name}"))
@@ -200,8 +200,8 @@ class Rewind:
         refuse_other_store(subject.topology_id, record.incarnation, headers[-1] if headers else None)
         known, new = without_new(subject, record.committed)
         # A state that was left out has its place at an earlier point.
-        others = (each for each in diagnosis.divergences if each.kind is not DivergenceKind.AWAY)
-        wrong = [each.text for each in others if each.state not in new]
+        others = (divergence for divergence in diagnosis.divergences if divergence.kind is not DivergenceKind.AWAY)
+        wrong = [other.text for other in others if other.state not in new]
         if wrong:
             raise _repair_first(wrong)
         around, wanted = functools.partial(journal_around, subject), txid

@@ -92,9 +92,9 @@ class Renaming:
         former, own, rename = self.former, self.own, plan.rename
         # A crash before the first leaves a topology that nobody has touched. One between the two leaves its former code
         # refused, and the new code finds the plan there.
-        for each in (former,) if former is own else (former, own):
+        for state in (former,) if former is own else (former, own):
             with durable_step("rename.begin"):
-                record_plan(each, plan)
+                record_plan(state, plan)
         for name, table in self.tables.items():
             found = table.look()
             if found is not None and (found.topology_id, found.state) != (rename.topology, name):
@@ -113,6 +113,6 @@ class Renaming:
         former, own, rename = self.former, self.own, plan.rename
         mark, timeline = former.committed(), former.timeline()
         since = rename.since
-        mark = attrs.evolve(mark, states={since.get(name, name): each for name, each in mark.states.items()})
+        mark = attrs.evolve(mark, states={since.get(name, name): state for name, state in mark.states.items()})
         with durable_step("rename.end"):
             end_rename(own, mark, attrs.evolve(timeline, renames=(*timeline.renames, rename)), former)

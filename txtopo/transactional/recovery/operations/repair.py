@@ -133,7 +133,7 @@ def _end_elsewhere(
     is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
     marks = _marks_at(plan, before.states if is_same else {}, opened)
     if is_same:  # what is in this process's memory is not what a run has
-        in_memory = {n for n, each in subject.states.items() if n not in tables and not each.is_durable}
+        in_memory = {n for n, state in subject.states.items() if n not in tables and not state.is_durable}
         marks |= {name: before.states[name] for name in in_memory & before.states.keys()}
     turned = tuple(state.identity for name, state in opened.items() if name in tables)
     turn = Turn(coordinator_state.epoch, plan.txid, turned)

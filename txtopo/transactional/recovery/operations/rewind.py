@@ -118,15 +118,20 @@ class Past:
             unfinished=unfinished_backfills(
                 subject.metadata_dir,
                 subject.topology_id,
-                {name: each.identity for name, each in known.committed.states.items()},
+                {name: state.identity for name, state in known.committed.states.items()},
             ),
         )
         firsts = {entry.last: entry.first for part in counting for entry in part.entries}
         gaps = _Gaps.between(counting)
         points = [
-            Point(each, firsts.get(each.txid, each.txid), rolled_back, (*obstacles, *gaps.after(each)))
-            for each in checkpoints
-            for rolled_back, obstacles in [ways.rollbacks(each)]
+            Point(
+                checkpoint,
+                firsts.get(checkpoint.txid, checkpoint.txid),
+                rolled_back,
+                (*obstacles, *gaps.after(checkpoint)),
+            )
+            for checkpoint in checkpoints
+            for rolled_back, obstacles in [ways.rollbacks(checkpoint)]
         ]
         return cls(
             tuple(points),
@@ -153,10 +158,10 @@ class Past:
 
     def undone(self, journal: JournalSearch, point: Point) -> Iterator[JournalTransaction]:
         """Yield the transactions after a point, which would begin anew, newest first, as far as known."""
-        for each in backwards(journal, self.committed.txid):
-            if each.txid <= point.txid:
+        for transaction in backwards(journal, self.committed.txid):
+            if transaction.txid <= point.txid:
                 return
-            yield each
+            yield transaction
 
     def at(self, journal: JournalSearch, time_ms: int) -> int:
         """Return the last transaction that was planned at or before a time, in ms since 1970.
@@ -171,7 +176,11 @@ class Past:
             if header.planned.at_ms <= time_ms:
                 break
             last = min(last, header.committed)
-        found = (each for each in backwards(journal, last) if each.planned != NEVER and each.planned.at_ms <= time_ms)
+        found = (
+            transaction
+            for transaction in backwards(journal, last)
+            if transaction.planned != NEVER and transaction.planned.at_ms <= time_ms
+        )
         until = next(found, None)
         if until is not None:
             return until.txid
@@ -282,7 +291,7 @@ def without_new(subject: RepairSubject, committed: CommittedMark) -> tuple[Repai
         for name in subject.states
         if committed.txid and name not in committed.states.keys() - gone and name not in subject.optional
     )
-    return attrs.evolve(subject, states={n: each for n, each in subject.states.items() if n not in new}), new
+    return attrs.evolve(subject, states={n: state for n, state in subject.states.items() if n not in new}), new
 
 
 def versions_kept(
@@ -292,7 +301,10 @@ def versions_kept(
 
     ``all_kept`` are, of each table that is there, those that it lists; other tables are asked for those of checkpoints.
     """
-    wanted = {name: {each.states[name].txid or 0 for each in checkpoints if name in each.states} for name in all_kept}
+    wanted = {
+        name: {checkpoint.states[name].txid or 0 for checkpoint in checkpoints if name in checkpoint.states}
+        for name in all_kept
+    }
     return {
         name: {*([0] if tables[name].is_kept(None) else []), *(kept or tables[name].kept(wanted[name]))}
         for name, kept in all_kept.items()
@@ -335,16 +347,20 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
         return header.incarnation == plan.incarnation and (not plan.epoch or header.epoch < plan.epoch)
 
     entered = [
-        each
+        transaction
         for group in subject.journal(is_meant).backwards(reaching=plan.txid + 1)
-        for each in group.entry.transactions
+        for transaction in group.entry.transactions
     ]
-    known = {each.txid: (each.metadata, each.planned) for each in entered}
+    known = {transaction.txid: (transaction.metadata, transaction.planned) for transaction in entered}
     # A store that was restored from a backup may have another transaction than the one that was committed since.
-    known |= {each.txid: (each.metadata, each.planned) for each in begun if each.txid > plan.until}
+    known |= {
+        transaction.txid: (transaction.metadata, transaction.planned)
+        for transaction in begun
+        if transaction.txid > plan.until
+    }
     # A table has more only if all but it was restored from a backup that was taken in the midst of this.
     tables = descriptions_of(subject.tables()).values() if plan.epoch else ()
-    reached = [each.last_txid or 0 for each in tables if each.incarnation == plan.incarnation]
+    reached = [table.last_txid or 0 for table in tables if table.incarnation == plan.incarnation]
     wanted = range(plan.txid + 1, max([plan.until, *known, *reached]) + 1)
     lost = [txid for txid in wanted if txid not in known]
     if plan.unseen_until:
@@ -404,4 +420,4 @@ def backwards(journal: JournalSearch, last: int) -> Iterator[JournalTransaction]
         incarnation = incarnation or group.header.incarnation
         if group.header.incarnation != incarnation:
             return
-        yield from (each for each in reversed(group.entry.transactions) if each.txid <= last)
+        yield from (transaction for transaction in reversed(group.entry.transactions) if transaction.txid <= last)
