@@ -10,7 +10,7 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaExpiringRows, DeltaState, MemoryState
 from tests.bolts import Collecting
 from tests.topologies import committing
-from txtopo import Fields
+from txtopo import Config, Fields
 from txtopo.api.state import State
 from txtopo.api.values import StateKind
 from txtopo.errors import FieldsError
@@ -104,7 +104,7 @@ def test_a_snapshot_has_the_columns_of_the_table(tmp_path):
     state = DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long"))
     topology = committing(MemoryTransactionalSpout([["a"], ["b"], ["c"]], Fields("word"), 1), Snapshot(), words=state)
     rows = make_subject(topology).oracle.as_of("words", 3)
-    run_inline(topology)
+    run_inline(topology, Config(group_transactions_max=1))
     assert {key: row.value for key, row in rows.items()} == {
         row["word"]: row["n"] for row in state.snapshot().to_pylist()
     }
