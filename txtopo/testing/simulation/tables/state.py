@@ -206,8 +206,8 @@ class OpenedSimulatedRows(OpenedSimulatedTable, TakesRows):
 
     def write_rows(self, parts: Sequence[TransactionRows]) -> Writes:
         """Return the new :class:`RowCount` of each row that the transactions change."""
-        before, changes = self.rows, _RowChanges()
-        txids = {row: list(count.txids) for row, count in _counts(before)}
+        before, changes = dict(_counts(self.rows)), _RowChanges()
+        txids = {row: list(count.txids) for row, count in before.items()}
         last = self.last_txid or 0
         for txid in sorted({part.txid for part in parts if part.txid > last}):
             own = [part for part in parts if part.txid == txid]
