@@ -449,7 +449,6 @@ class World(Surroundings):
         subject = ForkSubject(made, folder_at("/nowhere"), origin, to, fork.durable.states, begun, source)
         store = fork.durable.store()
         coordinator_state = CoordinatorState(store, store.take_lead(topology_id, "the simulator"), topology_id)
-        coordinator_state.check_spouts(self._plan.kinds)
         try:
             fill(subject, coordinator_state, lambda header: fork.durable.begin_journal(header, fork._checks.journal))
         except StateAccessError as error:
