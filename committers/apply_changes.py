@@ -322,12 +322,12 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
         number = events.numbers
         is_ge = np.ones(len(number), dtype=bool)
         for name in reversed(list(self._sequence)):
-            known: Any = pc.if_else(pa.array(row.is_there), row.values[name], grave.values[name]).take(pa.array(number))
-            own = events.rows[name]
-            is_same = same_rows(pa.table([own], [name]), pa.table([known], [name]))
-            is_greater = pc.fill_null(pc.greater(own, known), fill_value=False).to_numpy()
-            if pa.types.is_floating(own.type):  # NaN is the largest, as where events are put in order
-                is_greater |= pc.is_nan(own).to_numpy()
+            older: Any = pc.if_else(pa.array(row.is_there), row.values[name], grave.values[name]).take(pa.array(number))
+            newer = events.rows[name]
+            is_same = same_rows(pa.table([newer], [name]), pa.table([older], [name]))
+            is_greater = pc.fill_null(pc.greater(newer, older), fill_value=False).to_numpy()
+            if pa.types.is_floating(newer.type):  # NaN is the largest, as where events are put in order
+                is_greater |= pc.is_nan(newer).to_numpy()
             is_ge = (is_greater & ~is_same) | (is_same & is_ge)
         return is_ge | ~is_known[number]
 
@@ -374,14 +374,14 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
         rows, count = events.rows, events.rows.num_rows
         txids, times = np.full(count, self.attempt.txid), cast_array(rows[self._time or ""], _TIME)
         repeats = self._next_repeats(keys, rows, events.numbers)
-        own = self._line(rows, events.numbers, repeats, txids, times, self._are_deleted(rows))
+        line = self._line(rows, events.numbers, repeats, txids, times, self._are_deleted(rows))
         values, find = rows.select(list(self._values)), functools.partial(self._of_versions, keys, row)
-        made = placed(known, is_whole, own, values, self._are_left(rows), find)
+        changes = placed(known, is_whole, line, values, self._are_left(rows), find)
         names = list(self._key + self._sequence + REPEAT + self._values + INTERVALS)
-        columns = [*keys.take(made.rows[NUMBER]).columns, *made.rows.columns[1:]]
+        columns = [*keys.take(changes.rows[NUMBER]).columns, *changes.rows.columns[1:]]
         self.context.state(self._history_name or "").put_rows(pa.table(columns, names=names))
-        self._graves.put_rows(self._remembered(made.line, keys, is_whole))
-        self.context.count("too_old", made.too_old)
+        self._graves.put_rows(self._remembered(changes.line, keys, is_whole))
+        self.context.count("too_old", changes.too_old)
 
     def _line(self, rows: pa.Table, *remembered: Any) -> pa.Table:
         """Return versions as of a line: the sequence of rows, and what is remembered of them."""
@@ -397,15 +397,15 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
         trails = grave.values["versions"].combine_chunks()
         sequence, *remembered = pc.list_flatten(trails).flatten()
         of_trails = pa.table(sequence.flatten(), names=list(self._sequence))
-        known = [self._line(of_trails, pc.list_parent_indices(trails), *remembered)]
+        lines = [self._line(of_trails, pc.list_parent_indices(trails), *remembered)]
         is_alone = trails.is_null().to_numpy(zero_copy_only=False)
         is_shown, is_buried = is_alone & row.is_there, is_alone & grave.is_there & ~row.is_there
-        known.append(self._line(row.values.filter(pa.array(is_shown)), *self._open(keys, row, is_shown)))
+        lines.append(self._line(row.values.filter(pa.array(is_shown)), *self._open(keys, row, is_shown)))
         at = np.flatnonzero(is_buried)
         zeros, deleted = np.full(len(at), _EARLIER), np.ones(len(at), dtype=bool)
-        known.append(self._line(grave.values.take(at), at, zeros, zeros, pa.nulls(len(at), _TIME), deleted))
+        lines.append(self._line(grave.values.take(at), at, zeros, zeros, pa.nulls(len(at), _TIME), deleted))
         is_whole: Any = grave.values["is_whole"]
-        return pa.concat_tables(known), np.where(
+        return pa.concat_tables(lines), np.where(
             is_alone, ~is_shown & ~is_buried, pc.fill_null(is_whole, fill_value=False).to_numpy()
         )
 
@@ -418,10 +418,10 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
         sequence, zeros = row.values.take(number), np.zeros(len(number), np.int64)
         repeats = self._next_repeats(keys, sequence, number)
         last = self._line(sequence, number, repeats - 1, zeros, pa.nulls(len(number), _TIME), zeros.astype(bool))
-        found = self._in_history(keys, last)
-        is_open = found.is_there & found.values["to_txid"].is_null().to_numpy()
-        txids = np.where(is_open, pc.fill_null(found.values["from_txid"], _EARLIER).to_numpy(), _EARLIER)
-        times = pc.if_else(pa.array(txids != _EARLIER), found.values["valid_from"], None).cast(_TIME)
+        stored = self._in_history(keys, last)
+        is_open = stored.is_there & stored.values["to_txid"].is_null().to_numpy()
+        txids = np.where(is_open, pc.fill_null(stored.values["from_txid"], _EARLIER).to_numpy(), _EARLIER)
+        times = pc.if_else(pa.array(txids != _EARLIER), stored.values["valid_from"], None).cast(_TIME)
         return number, repeats - is_open, txids, times, zeros.astype(bool)
 
     def _next_repeats(self, keys: pa.Table, sequence: pa.Table, number: Positions) -> Positions:
@@ -450,32 +450,32 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
 
     def _of_versions(self, keys: pa.Table, row: _Found, versions: pa.Table) -> tuple[Mask, pa.Table]:
         """Return what the history has of versions; of one from before there was a history, what the table has."""
-        found, number = self._in_history(keys, versions), versions[NUMBER].to_numpy()
+        stored, number = self._in_history(keys, versions), versions[NUMBER].to_numpy()
         is_first = (versions[TXID].to_numpy() == _EARLIER) & (versions[REPEATS].to_numpy() == 0)
-        is_earlier = is_first & row.is_there[number] & ~found.is_there
+        is_earlier = is_first & row.is_there[number] & ~stored.is_there
         if not is_earlier.any():
-            return found.is_there, found.values
-        own = row.values.select(list(self._values)).take(number)
-        own = own.append_column("from_txid", pa.array(np.full(len(number), _EARLIER)))
+            return stored.is_there, stored.values
+        current = row.values.select(list(self._values)).take(number)
+        current = current.append_column("from_txid", pa.array(np.full(len(number), _EARLIER)))
         columns = {
-            name: pc.if_else(pa.array(is_earlier), own[name] if name in own.column_names else None, column)
-            for name, column in zip(found.values.column_names, found.values.columns, strict=True)
+            name: pc.if_else(pa.array(is_earlier), current[name] if name in current.column_names else None, column)
+            for name, column in zip(stored.values.column_names, stored.values.columns, strict=True)
         }
-        return found.is_there | is_earlier, pa.table(columns)
+        return stored.is_there | is_earlier, pa.table(columns)
 
     def _remembered(self, line: Line, keys: pa.Table, is_whole: Mask) -> pa.Table:
         """Return what is remembered of the versions of keys, of each the latest ones."""
         starts, ends = np.flatnonzero(~line.has_before), np.flatnonzero(~line.has_next) + 1
-        kept, number = np.maximum(starts, ends - self._versions_max), line.numbers_in(NUMBER)[starts]
-        rows = line.rows.filter(pa.array(np.arange(line.rows.num_rows) >= np.repeat(kept, ends - starts)))
+        first_kept, number = np.maximum(starts, ends - self._versions_max), line.numbers_in(NUMBER)[starts]
+        rows = line.rows.filter(pa.array(np.arange(line.rows.num_rows) >= np.repeat(first_kept, ends - starts)))
         sequence = rows.select(list(self._sequence)).combine_chunks().to_struct_array().combine_chunks()
         parts = [sequence, *(rows[name].combine_chunks() for name in (REPEATS, TXID, TIME, DELETED))]
         trails = pa.StructArray.from_arrays(parts, names=["sequence", "repeat", "txid", "time", "deleted"])
-        lists = pa.ListArray.from_arrays(np.append(0, np.cumsum(ends - kept)).astype(np.int32), trails)
+        lists = pa.ListArray.from_arrays(np.append(0, np.cumsum(ends - first_kept)).astype(np.int32), trails)
         latest = line.rows.take(ends - 1)
-        own = [*self._sequence, *([TIME] if len(self._grave) > len(self._sequence) else [])]
-        is_whole = is_whole[number] & (kept == starts)
-        columns = [*keys.take(number).columns, *latest.select(own).columns, lists, pa.array(is_whole)]
+        sequence_names = [*self._sequence, *([TIME] if len(self._grave) > len(self._sequence) else [])]
+        is_whole = is_whole[number] & (first_kept == starts)
+        columns = [*keys.take(number).columns, *latest.select(sequence_names).columns, lists, pa.array(is_whole)]
         return pa.table(columns, names=list(self._key + self._grave + self._trail))
 
 
@@ -517,7 +517,7 @@ class _Found:
     @staticmethod
     def of(state: MapState, keys: pa.Table, values: Fields) -> _Found:
         """Look keys up."""
-        own, rows = state.rows_before(keys, values)
+        positions, rows = state.rows_before(keys, values)
         is_there = np.zeros(keys.num_rows, dtype=bool)
-        is_there[own] = True
-        return _Found(is_there, rows.take(places(own, keys.num_rows)))
+        is_there[positions] = True
+        return _Found(is_there, rows.take(places(positions, keys.num_rows)))

@@ -82,16 +82,16 @@ class Cutter:
         *You* give the files from that place on, in order of their numbers.
         """
         spans: list[tuple[Admitted, Span]] = []
-        left, names_left = self.batch_bytes, NAMES_BYTES_MAX
+        bytes_left, names_left = self.batch_bytes, NAMES_BYTES_MAX
         for file in files:
-            span = self.next_span(file, place, left)
-            while span is not None and not (spans and span.size_bytes > left):
+            span = self.next_span(file, place, bytes_left)
+            while span is not None and not (spans and span.size_bytes > bytes_left):
                 spans.append((file, span))
-                left -= span.size_bytes
+                bytes_left -= span.size_bytes
                 names_left -= len(file.name.encode())
-                if left <= 0 or names_left <= 0 or len(spans) == self.files_max:
+                if bytes_left <= 0 or names_left <= 0 or len(spans) == self.files_max:
                     return self._plan(spans)
-                span = self.files_format.next_span(self.input_file(file), span.end, left)
+                span = self.files_format.next_span(self.input_file(file), span.end, bytes_left)
             if span is not None:
                 break
         return self._plan(spans) if spans else None
@@ -153,24 +153,24 @@ def taken_by_name(files: Sequence[InputFile], position: Position, taken: Taken) 
     if extra > 0 and digest_of(added) == difference and all(file.name != position.name for file in added):
         names = {file.name for file in added}
         return [file for file in until if file.name not in names]
-    said = f"the {taken.count} files up to {position.name!r} are taken"
+    taken_text = f"the {taken.count} files up to {position.name!r} are taken"
     if extra < 0:
-        raise InputError(f"{said}, but only {count} of them exist now; put the others back unchanged")
+        raise InputError(f"{taken_text}, but only {count} of them exist now; put the others back unchanged")
     raise InputError(
-        f"{said}, but there are {count} now, some of them new, renamed or of another size; the latest "
+        f"{taken_text}, but there are {count} now, some of them new, renamed or of another size; the latest "
         f"are {_list([file.name for file in newest])}; restore the original files, and give new files names that sort "
         f"after {position.name!r}"
     )
 
 
-def check_taken(root: str, taken: Iterable[Admitted], there: Iterable[InputFile]) -> None:
+def check_taken(root: str, taken: Iterable[Admitted], files: Iterable[InputFile]) -> None:
     """Raise InputError if a file that was taken is missing or has another length."""
-    sizes = {file.name: file.size for file in there}
+    sizes = {file.name: file.size for file in files}
     entries = list(taken)
-    gone = [file.name for file in entries if file.name not in sizes]
-    if gone:
+    lost = [file.name for file in entries if file.name not in sizes]
+    if lost:
         raise InputError(
-            f"{len(gone)} of the {len(entries)} files that are taken from {root} are missing: {_list(gone)}; put them "
+            f"{len(lost)} of the {len(entries)} files that are taken from {root} are missing: {_list(lost)}; put them "
             "back, or give the spout watch=True, which allows taken files to be removed"
         )
     for file in entries:

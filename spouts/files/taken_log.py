@@ -142,8 +142,8 @@ class FileLog:
 
     def holds(self, reference: Any) -> bool:
         """Whether this is the log that metadata refers to, and at least as recent."""
-        here = self.reference
-        return here is not None and reference is not None and reference[0] == here[0] and reference[1] <= here[1]
+        mine = self.reference
+        return mine is not None and reference is not None and reference[0] == mine[0] and reference[1] <= mine[1]
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -195,10 +195,10 @@ class FileLog:
             return []
         return [entry for entry in self.entries_from(0) if entry.folder != folder]
 
-    def unite(self, folder: int, others: Collection[int]) -> None:
+    def unite(self, folder: int, folders: Collection[int]) -> None:
         """Assign the entries of other folders to this one, because they were copied or mounted elsewhere."""
         entries = (
-            attrs.evolve(each, folder=folder) if each.folder in others else each for each in self.entries_from(0)
+            attrs.evolve(each, folder=folder) if each.folder in folders else each for each in self.entries_from(0)
         )
         self._rewrite(self._next_head(), list(entries))
 
@@ -310,8 +310,8 @@ class FileLog:
                 self._next_index = int(name) + 1
                 self._records += 1
             self._records_needed = max(1, sum(1 for _ in _records([*map(_admission, self._entries.values())])))
-        left = [f"{place.root}/files/{name}" for name in place.store.children(f"{place.root}/files")]
-        orphans = [path for path in left if path not in {place.head, generation}]
+        paths = [f"{place.root}/files/{name}" for name in place.store.children(f"{place.root}/files")]
+        orphans = [path for path in paths if path not in {place.head, generation}]
         if orphans:
             place.lead.write([Delete(path) for path in orphans])
 

@@ -207,8 +207,8 @@ class ZooKeeperSession:
     @property
     def session_id(self) -> int | None:
         """The id of the session, by which ephemeral nodes go; None while there is none."""
-        found = self.client.client_id
-        return None if found is None else int(found[0])
+        client_id = self.client.client_id
+        return None if client_id is None else int(client_id[0])
 
     @property
     def cut_off_secs(self) -> float:
@@ -279,9 +279,9 @@ class ZooKeeperSession:
 
     def wait_until_gone(self, node: str, secs: float) -> None:
         """Wait until a node is removed, ``secs`` have passed, or the connection breaks."""
-        gone = threading.Event()
-        if self._ask(partial(self.client.exists_async, node, watch=lambda _: gone.set())) is not None:
-            gone.wait(secs)
+        is_gone = threading.Event()
+        if self._ask(partial(self.client.exists_async, node, watch=lambda _: is_gone.set())) is not None:
+            is_gone.wait(secs)
 
     def deadline(self) -> AwakeDeadline:
         """Return the deadline for one request, including its retries."""

@@ -167,13 +167,13 @@ class ThreadPools(Threads):
         if self._steps is None or len(steps) <= 1:
             super().together(steps)
             return
-        others = [self._steps.submit(step) for step in steps[:-1]]
+        futures = [self._steps.submit(step) for step in steps[:-1]]
         try:
             steps[-1]()
         finally:
-            concurrent.futures.wait(others)
-        for other in others:
-            other.result()
+            concurrent.futures.wait(futures)
+        for future in futures:
+            future.result()
 
     def aside(self, work: Callable[[], None]) -> Future[None]:
         """Do work in a thread of its own."""

@@ -60,13 +60,13 @@ class Watermark:
 
     def spill(self) -> None:
         """Write queues to files, those with the most bytes first, until the others fit into memory."""
-        taken = {queue: queue.memory_bytes() for queue in self.queues.values()}
-        left, most = sum(taken.values()), SPILL_FACTOR * self.bytes
-        while left > most and taken:
-            longest = max(taken, key=taken.__getitem__)
-            left -= taken.pop(longest)
+        sizes = {queue: queue.memory_bytes() for queue in self.queues.values()}
+        bytes_left, most = sum(sizes.values()), SPILL_FACTOR * self.bytes
+        while bytes_left > most and sizes:
+            longest = max(sizes, key=sizes.__getitem__)
+            bytes_left -= sizes.pop(longest)
             longest.spill()
-            left += longest.memory_bytes()
+            bytes_left += longest.memory_bytes()
 
 
 @attrs.frozen

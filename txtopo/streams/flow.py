@@ -76,8 +76,8 @@ class Flow(Words):
         for fields in streams.values():
             if not fields.with_attempt().columnar:
                 raise FieldsError(f"the spout's fields are {fields}; give each a type, for example 'price: double'")
-        own: dict[str, Any] = {"bad": () if bad is None else (bad,), "streams": streams, "parallelism": parallelism}
-        added = Step(verb="source", base=name, name=name, component=spout, **own)
+        parts: dict[str, Any] = {"bad": () if bad is None else (bad,), "streams": streams, "parallelism": parallelism}
+        added = Step(verb="source", base=name, name=name, component=spout, **parts)
         return Stream(self._graph, Port(self._graph.add(added)))
 
     @step

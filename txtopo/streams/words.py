@@ -28,11 +28,11 @@ class Words:
             """Raise an error with the nearest word."""
             if word.startswith("_"):  # asked for by libraries, such as those that show or copy things
                 raise AttributeError(word)
-            own = [each for each in dir(type(self)) if not each.startswith("_")]
-            near = said_here(word) or did_you_mean(word, own)
-            if "fields" in own and word in self.fields:
+            verbs = [each for each in dir(type(self)) if not each.startswith("_")]
+            near = said_here(word) or did_you_mean(word, verbs)
+            if "fields" in verbs and word in self.fields:
                 near = f"; a field is {word!r}, or pl.col({word!r}) in an expression"
-            kind, near = type(self).__name__, near or f"; it has {', '.join(own)}"
+            kind, near = type(self).__name__, near or f"; it has {', '.join(verbs)}"
             mistake = f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind} has no {word!r}{near}"
             raise UnknownWord(str(Place.here().says(mistake)))
 

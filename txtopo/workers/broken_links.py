@@ -40,9 +40,9 @@ class BrokenLinks(Generic[E]):
         self._broken: dict[tuple[int, int], tuple[float, str]] = {}
         """By the two incarnations, the lower first: when, and why."""
 
-    def add(self, one: int, other: int, now: float, why: str) -> None:
+    def add(self, end: int, other_end: int, now: float, why: str) -> None:
         """Take note that the channel between two incarnations has broken; the first that is heard of it counts."""
-        self._broken.setdefault((min(one, other), max(one, other)), (now, why))
+        self._broken.setdefault((min(end, other_end), max(end, other_end)), (now, why))
 
     def judge(self, living: Iterable[E], now: float) -> Verdict[E] | None:
         """Return which worker is to be ended; None if none is. Those whose ends do not both live are forgotten."""
@@ -60,5 +60,5 @@ class BrokenLinks(Generic[E]):
             is_older = breaks[older.incarnation] > breaks[younger.incarnation]
         else:  # the younger has less to lose; if its last start has not helped, the cause is in the other
             is_older = younger.cut_off_from == older.number and older.cut_off_from != younger.number
-        ended, other = (older, younger) if is_older else (younger, older)
-        return Verdict(ended, other, self._broken[ends][1])
+        ended, survivor = (older, younger) if is_older else (younger, older)
+        return Verdict(ended, survivor, self._broken[ends][1])

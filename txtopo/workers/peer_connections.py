@@ -76,11 +76,11 @@ class PeerConnections:
 
     def take(self) -> list[Incoming | Outgoing | Unreached]:
         """Remove and return the channels that are ready, and the peers that can't be reached."""
-        taken = []
+        connected = []
         with contextlib.suppress(queue.Empty):
             while True:
-                taken.append(self._ready.get_nowait())
-        return taken
+                connected.append(self._ready.get_nowait())
+        return connected
 
     def close(self) -> None:
         """Stop listening and connecting."""

@@ -81,10 +81,10 @@ class PeerDirectory:
         """Return what happens to frames from incarnation ``sender`` for incarnation ``receiver``."""
         if self.incarnation < 0:  # before the welcome, nobody is known
             return Arrival.EARLY
-        known = {peer.incarnation for peer in self}
+        alive = {peer.incarnation for peer in self}
         if receiver != self.incarnation:
             return Arrival.STALE
-        if sender in known:
+        if sender in alive:
             return Arrival.READ
         # Numbers only rise: a sender above all known ones is new, and any other one was replaced.
-        return Arrival.EARLY if sender > max(known, default=-1) else Arrival.STALE
+        return Arrival.EARLY if sender > max(alive, default=-1) else Arrival.STALE

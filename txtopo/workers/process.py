@@ -207,11 +207,11 @@ class _Loop:
         except ChannelClosed as error:
             raise DriverGone(str(error)) from None
         except Exception as error:
-            told = error if isinstance(error, TxtopoError) else InternalError(f"{type(error).__name__}: {error}")
+            reported = error if isinstance(error, TxtopoError) else InternalError(f"{type(error).__name__}: {error}")
             with contextlib.suppress(Exception):  # the health asks the user's code, which may have failed
                 self._health = self._take_health()
             with contextlib.suppress(ChannelClosed):  # the driver is gone; the error is raised here all the same
-                self._control.send(messages.dump(messages.Failed(told, self._health)))
+                self._control.send(messages.dump(messages.Failed(reported, self._health)))
                 self._drain_control()
             raise
 
@@ -305,8 +305,8 @@ class _Loop:
                 self._peers.join(successor)
             case messages.SetActive(is_active):
                 self._body.set_active(is_active=is_active)
-            case messages.BodyMessage(said):
-                self._body.hear(said)
+            case messages.BodyMessage(body_message):
+                self._body.hear(body_message)
             case messages.Stop():
                 self._is_over = True
             case _:

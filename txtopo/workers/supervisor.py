@@ -239,8 +239,8 @@ class Supervisor:
 
     def _greet(self, channel: int, hello: messages.Hello) -> None:
         # A hello of an earlier job comes too late: another job runs the worker by now.
-        known = 0 <= hello.worker < len(self._workers)
-        if not known or self._phase is RunPhase.STOPPING or hello.job != self._workers[hello.worker].job:
+        is_known = 0 <= hello.worker < len(self._workers)
+        if not is_known or self._phase is RunPhase.STOPPING or hello.job != self._workers[hello.worker].job:
             self._do(actions.Close(channel))
             return
         worker = self._workers[hello.worker]
@@ -360,8 +360,8 @@ class Supervisor:
             self._stop()
             return
         self.restarts += 1
-        what = "ended" if cause is None else f"died: {first_line(cause)}"
-        self._do(actions.Warn(f"worker {worker.number} {what}; it is started again"))
+        fate = "ended" if cause is None else f"died: {first_line(cause)}"
+        self._do(actions.Warn(f"worker {worker.number} {fate}; it is started again"))
         worker.state, worker.since, worker.error = WorkerState.STARTING, self._now, None
         worker.is_cancelled = worker.is_cut_off = False
         worker.job += 1
@@ -412,9 +412,9 @@ class Supervisor:
                 return
             self._cut_off(verdict.ended, verdict.other, verdict.why)
 
-    def _cut_off(self, worker: _Worker, other: _Worker, why: str) -> None:
-        worker.is_cut_off, worker.excused, worker.cut_off_from = True, None, other.number
-        first, second = sorted((worker.number, other.number))
+    def _cut_off(self, worker: _Worker, survivor: _Worker, why: str) -> None:
+        worker.is_cut_off, worker.excused, worker.cut_off_from = True, None, survivor.number
+        first, second = sorted((worker.number, survivor.number))
         error = JobFailure(f"the connection between workers {first} and {second} has broken: {why}")
         self._blame(worker, error)
         self._end(worker, f"is ended: {first_line(error)}")
@@ -436,8 +436,8 @@ class Supervisor:
 
     def _go_on(self) -> None:
         """Move the run from one phase to the next if it can."""
-        left = [worker for worker in self._workers if worker.state is not WorkerState.ENDED]
-        at_rest = self._at_rest(left)
+        living = [worker for worker in self._workers if worker.state is not WorkerState.ENDED]
+        at_rest = self._at_rest(living)
         if self._phase is RunPhase.WORKING and at_rest is not None and all(health.is_done for health in at_rest):
             self._drain(0.0)
         if self._phase is RunPhase.DRAINING and (
@@ -452,7 +452,7 @@ class Supervisor:
                 for worker in self._workers:
                     self._cancel(worker)
             # Cancelled jobs hold their slots until Spark says that they have ended, so the run waits for that, too.
-            if not left:
+            if not living:
                 self._phase = RunPhase.OVER
                 self._do(actions.Finish(self._error))
 

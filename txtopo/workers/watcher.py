@@ -70,9 +70,9 @@ class Watcher:
             """Writes which task has its turn; a partial, because it is called several times in a pass."""
             self.note_task(NO_TASK)
             shared = (connection.fileno(), file.fileno())
-            program, told = (inspect.getsource(module) for module in (sys.modules[__name__], proc))
+            program, proc_module = (inspect.getsource(module) for module in (sys.modules[__name__], proc))
             self._process = subprocess.Popen(  # noqa: S603 - our own source
-                [sys.executable, "-I", "-S", "-c", program, *map(str, shared), told],
+                [sys.executable, "-I", "-S", "-c", program, *map(str, shared), proc_module],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -111,12 +111,12 @@ def _watch(worker: int, connection: socket.socket, memory: mmap.mmap, cpu_ticks:
 
 def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver: it ends its workers in good order
-    told: dict[str, Any] = {"__name__": "proc"}
-    exec(sys.argv[3], told)  # noqa: S102 - our own source
+    proc_module: dict[str, Any] = {"__name__": "proc"}
+    exec(sys.argv[3], proc_module)  # noqa: S102 - our own source
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.settimeout(_SEND_SECS)
     with contextlib.suppress(OSError):  # the driver or the worker is gone, or the driver took longer than _SEND_SECS
-        _watch(os.getppid(), connection, mmap.mmap(int(sys.argv[2]), _WORDS_BYTES), told["cpu_ticks"])
+        _watch(os.getppid(), connection, mmap.mmap(int(sys.argv[2]), _WORDS_BYTES), proc_module["cpu_ticks"])
 
 
 if __name__ == "__main__":

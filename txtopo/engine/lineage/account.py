@@ -104,11 +104,11 @@ class Account:
             for spout, ranges in each.ranges.items():
                 if ranges is not None:
                     self.read.setdefault(spout, Read()).add(ranges)
-            for seen in each.references:
-                self.references[seen.name] = seen
+            for version in each.references:
+                self.references[version.name] = version
 
     def _write(self, state: str, txid: int, write: StateWrite) -> None:
-        written = self.written.setdefault(state, Written())
-        written.txid, written.version = txid, write.version
-        written.rows += write.rows
-        written.removed += write.removed
+        writes = self.written.setdefault(state, Written())
+        writes.txid, writes.version = txid, write.version
+        writes.rows += write.rows
+        writes.removed += write.removed

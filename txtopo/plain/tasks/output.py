@@ -84,8 +84,8 @@ class TaskOutput:
         """
         stream = self.streams.get(name)
         if stream is None:
-            known = ", ".join(map(repr, self.streams)) or "none; set its output_fields"
-            raise FieldsError(f"there is no stream {name!r}; its streams are: {known}", component=self.component)
+            streams_text = ", ".join(map(repr, self.streams)) or "none; set its output_fields"
+            raise FieldsError(f"there is no stream {name!r}; its streams are: {streams_text}", component=self.component)
         if task is None and stream.direct_tasks is not None:
             raise TopologyError(
                 f"stream {name!r} is declared as direct; name the task by emit_direct", component=self.component
@@ -95,9 +95,9 @@ class TaskOutput:
                 f"stream {name!r} is not declared as direct; declare it with direct=True", component=self.component
             )
         if task is not None and task not in (stream.direct_tasks or ()):
-            known = ", ".join(map(str, sorted(stream.direct_tasks or ()))) or "none"
+            streams_text = ", ".join(map(str, sorted(stream.direct_tasks or ()))) or "none"
             raise TopologyError(
-                f"task {task} does not take stream {name!r} by direct_grouping; tasks that do: {known}",
+                f"task {task} does not take stream {name!r} by direct_grouping; tasks that do: {streams_text}",
                 component=self.component,
             )
         sent = self.values(stream, values)

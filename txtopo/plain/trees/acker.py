@@ -31,7 +31,7 @@ ACKER_MASK = ACKERS_MAX - 1
 """The bits of a root that are the number of its acker."""
 
 
-def draw_root(bits: RandomBits, ackers: Sequence[int], taken: Container[int]) -> int:
+def draw_root(bits: RandomBits, ackers: Sequence[int], used: Container[int]) -> int:
     """Return the id of a new root: 64 bits, the lowest 16 of which are the number of its acker.
 
     So any worker knows from the root where to send an ack. The random part spreads the roots of a spout task evenly
@@ -41,7 +41,7 @@ def draw_root(bits: RandomBits, ackers: Sequence[int], taken: Container[int]) ->
         drawn = bits(ROOT_BITS)
         root = drawn << ACKER_BITS | ackers[drawn % len(ackers)]
         # 0 means no root. Two roots of one id would settle each other; Storm does not look (STORM-17).
-        if drawn and root not in taken:
+        if drawn and root not in used:
             return root
 
 
@@ -151,13 +151,13 @@ class Acker:
                 tree.value ^= value
                 tree.mask |= mask
                 continue
-            tree.value = left = tree.value ^ value
+            tree.value = rest = tree.value ^ value
             if mask:
                 tree.mask |= mask
                 if mask & dead:  # the tree's earlier bits need no look: worker_died has settled those
                     self._settle(root, tree)
                     continue
-            if not left:  # as _settle() would: a known tree has not failed
+            if not rest:  # as _settle() would: a known tree has not failed
                 del known[root]
                 acked[tree.spout_task].append(root)
 

@@ -43,7 +43,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
 def session_for_workers(
     config: Config,
     app_name: str,
-    given: SparkSession | None,
+    session_given: SparkSession | None,
     on_stage: Callable[[str], None] | None,
     *,
     delta_users: Sequence[str] = (),
@@ -53,7 +53,7 @@ def session_for_workers(
         on_stage("starting Spark")
     master = config.spark_master or f"local[{max(config.workers or 1, _cores())}]"
     settings = config.with_settings({"topology.spark.master": master})
-    with spark_session(settings, app_name, given, delta_users=delta_users) as session:
+    with spark_session(settings, app_name, session_given, delta_users=delta_users) as session:
         check_settings(dict(session.sparkContext.getConf().getAll()))
         yield session
 

@@ -135,7 +135,7 @@ def _converted(text: str, kind: Any) -> Any:
     if collection is not None:
         items = [item.strip() for item in text.split(",")] if text.strip() else []
         if collection is tuple and arguments and arguments[-1] is not Ellipsis:
-            return tuple(_converted(item, of) for item, of in zip(items, arguments, strict=True))
+            return tuple(_converted(item, kind) for item, kind in zip(items, arguments, strict=True))
         return collection(_converted(item, arguments[0] if arguments else str) for item in items)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return _one_member(text, kind)

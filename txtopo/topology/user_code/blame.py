@@ -88,9 +88,9 @@ def blame(error: BaseException, remedy: str, where: str = "", **origin: Any) -> 
             del error.__notes__
         return error
     name, message = type(error).__name__, text_of(error)
-    what = f"{name}: {message}" if message else name
-    what = f"{what}, {at}" if at else what
-    return UserCodeError(f"{where}{what}; {remedy}", **origin, cause="".join(traceback.format_exception(error)))
+    summary = f"{name}: {message}" if message else name
+    summary = f"{summary}, {at}" if at else summary
+    return UserCodeError(f"{where}{summary}; {remedy}", **origin, cause="".join(traceback.format_exception(error)))
 
 
 def text_of(error: BaseException) -> str:

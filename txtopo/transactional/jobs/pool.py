@@ -337,11 +337,11 @@ class Pool:
         self._jobs[job.number] = job
         return job
 
-    def _begin(self, asked: JobAsked) -> None:
-        assert asked.is_spread or asked.stages == 1, "an attempt that is whole in a slot is shuffled nowhere"
-        left = dict.fromkeys(range(asked.attempts), asked.slots * asked.stages if asked.is_spread else 1)
-        job = _Job(asked.job, (asked.content,), asked.slots, asked.stages, asked.is_spread, left)
-        self._place(self._add(job), left)
+    def _begin(self, request: JobAsked) -> None:
+        assert request.is_spread or request.stages == 1, "an attempt that is whole in a slot is shuffled nowhere"
+        calls_left = dict.fromkeys(range(request.attempts), request.slots * request.stages if request.is_spread else 1)
+        job = _Job(request.job, (request.content,), request.slots, request.stages, request.is_spread, calls_left)
+        self._place(self._add(job), calls_left)
 
     # Which worker holds what.
 

@@ -79,5 +79,5 @@ def computed(count: int, take: Take) -> list[Any]:
                 return [values[index] for index in range(count)]
             case EndJob(_, error):
                 raise StateFailure(f"a job of the commit phase was lost: {error}")
-            case other:
-                raise AssertionError(f"{other} is not for a commit phase")
+            case unexpected:
+                raise AssertionError(f"{unexpected} is not for a commit phase")

@@ -313,10 +313,10 @@ class PoolBody:
         """Send messages to other workers, and execute those for slots that are here."""
         waiting: dict[int, list[tuple[int, ShuffleMessage]]] = defaultdict(list)
         sizes: dict[int, int] = defaultdict(int)
-        here: deque[tuple[int, ShuffleMessage]] = deque()
+        for_own_tasks: deque[tuple[int, ShuffleMessage]] = deque()
         for slot, message in messages:
             if slot in running.slots:
-                here.append((slot, message))
+                for_own_tasks.append((slot, message))
                 continue
             worker = running.workers[slot]
             waiting[worker].append((slot, message))
@@ -324,10 +324,10 @@ class PoolBody:
             if sizes[worker] > FRAME_BYTES:
                 self._send_frame(running, source, worker, waiting.pop(worker))
                 del sizes[worker]
-        for worker, some in waiting.items():
-            self._send_frame(running, source, worker, some)
-        while here:
-            self._execute(running, source.attempt, *here.popleft())
+        for worker, messages_of_worker in waiting.items():
+            self._send_frame(running, source, worker, messages_of_worker)
+        while for_own_tasks:
+            self._execute(running, source.attempt, *for_own_tasks.popleft())
 
     def _send_frame(
         self,
