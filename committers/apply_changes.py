@@ -19,7 +19,7 @@ from committers.versions import DELETED, INTERVALS, NUMBER, REPEAT, REPEATS, TIM
 from committers.waiting import WaitingTuples
 from state import DeltaState
 from txtopo import BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext, TransactionAttempt, Tuple
-from txtopo.api.abilities import ChecksTables, Inputs, TellsFolds
+from txtopo.api.abilities import ChecksTables, DescribesFolds, Inputs
 from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.data.types import ddl_name
 from txtopo.api.map_state import MapState, RowChanges
@@ -42,14 +42,14 @@ _REMEMBERED = {NUMBER: pa.int64(), REPEATS: pa.int64(), TXID: pa.int64(), TIME: 
 """What a line has before the sequence."""
 
 
-class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
+class ApplyChanges(ReducingCommitter, DescribesFolds, ChecksTables):
     """Applies change events to a keyed table: the row of a key is that of its latest event, or none if that deletes it.
 
     Events are ordered by their ``sequence``, not by when they come: one that is older than what the table knows of its
     key changes nothing. Of events with an equal sequence the later transaction's counts, and in a transaction the one
     that comes last; so an event that comes twice counts once.
 
-    What was deleted is remembered in a table of its own, :meth:`tombstones`, so that an older event does not bring it
+    What was deleted is remembered in a separate table, :meth:`tombstones`, so that an older event does not bring it
     back, and readers of the table see rows only. With ``ttl`` and a clock, a tombstone is forgotten when the watermark
     is that much later than the event's ``time``: an event that comes even later brings its row back.
 
@@ -282,8 +282,8 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
     def _apply(self, events: _Events) -> None:
         last = events.rows.filter(pa.array(events.is_last))
         keys = last.select(list(self._key))
-        row = _Found.of(self._table, keys, self._values + self._sequence)
-        grave = _Found.of(self._graves, keys, self._sequence)
+        row = _RowsBefore.of(self._table, keys, self._values + self._sequence)
+        grave = _RowsBefore.of(self._graves, keys, self._sequence)
         is_new = self._are_new(events, row, grave)
         is_applied = is_new[events.is_last]
         values = last if self._unchanged is None else self._filled(events.of(is_new), row, is_applied)
@@ -314,7 +314,7 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
         is_deleted: Mask = pc.fill_null(events[self._deleted], fill_value=False).to_numpy()
         return is_deleted
 
-    def _are_new(self, events: _Events, row: _Found, grave: _Found) -> Mask:
+    def _are_new(self, events: _Events, row: _RowsBefore, grave: _RowsBefore) -> Mask:
         """Return which events are not older than what the tables know of their keys."""
         is_known = row.is_there | grave.is_there
         if not is_known.any():
@@ -331,7 +331,7 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
             is_ge = (is_greater & ~is_same) | (is_same & is_ge)
         return is_ge | ~is_known[number]
 
-    def _filled(self, events: _Events, row: _Found, is_applied: Mask) -> pa.Table:
+    def _filled(self, events: _Events, row: _RowsBefore, is_applied: Mask) -> pa.Table:
         """Return the values that events leave, for each key; those of a key without events mean nothing.
 
         A field that an event leaves as it is has the value of the event before it; of one after a delete, or of the
@@ -367,9 +367,9 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
             is_left[owners[pc.fill_null(pc.equal(names, name), fill_value=False).to_numpy(zero_copy_only=False)]] = True
         return masks
 
-    def _keep_versions(self, events: _Events, keys: pa.Table, row: _Found) -> None:
+    def _keep_versions(self, events: _Events, keys: pa.Table, row: _RowsBefore) -> None:
         """Place events in the history, and remember the keys whose versions have changed; ``row`` is in the table."""
-        grave = _Found.of(self._graves, keys, self._grave + self._trail)
+        grave = _RowsBefore.of(self._graves, keys, self._grave + self._trail)
         known, is_whole = self._known(keys, row, grave)
         rows, count = events.rows, events.rows.num_rows
         txids, times = np.full(count, self.attempt.txid), cast_array(rows[self._time or ""], _TIME)
@@ -389,7 +389,7 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
         schema = pa.schema([*_REMEMBERED.items(), *self._sequence.arrow_schema()])
         return pa.table([*remembered, *sequence], names=schema.names).cast(schema)
 
-    def _known(self, keys: pa.Table, row: _Found, grave: _Found) -> tuple[pa.Table, Mask]:
+    def _known(self, keys: pa.Table, row: _RowsBefore, grave: _RowsBefore) -> tuple[pa.Table, Mask]:
         """Return what the tables know of versions, and for each key whether these are all that it has ever had.
 
         Where nothing is remembered it is the latest one alone: the row, or what deleted it before there was a history.
@@ -409,7 +409,7 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
             is_alone, ~is_shown & ~is_buried, pc.fill_null(is_whole, fill_value=False).to_numpy()
         )
 
-    def _open(self, keys: pa.Table, row: _Found, is_in: Mask) -> tuple[Any, ...]:
+    def _open(self, keys: pa.Table, row: _RowsBefore, is_in: Mask) -> tuple[Any, ...]:
         """Return the versions that rows are: those of their sequences that have not ended, if there was a history.
 
         What was remembered of their keys is forgotten, but not the rows. Where one was deleted, there is a gap.
@@ -441,14 +441,14 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
             at, repeat = at[missed[at] <= 1], repeat + 1
         return repeats
 
-    def _in_history(self, keys: pa.Table, versions: pa.Table) -> _Found:
+    def _in_history(self, keys: pa.Table, versions: pa.Table) -> _RowsBefore:
         """Return what the history has of versions."""
         names = list(self._key + self._sequence + REPEAT)
         columns = [*keys.take(versions[NUMBER]).columns, *versions.select([*self._sequence, REPEATS]).columns]
         history = self.context.state(self._history_name or "")
-        return _Found.of(history, pa.table(columns, names=names), self._values + INTERVALS)
+        return _RowsBefore.of(history, pa.table(columns, names=names), self._values + INTERVALS)
 
-    def _of_versions(self, keys: pa.Table, row: _Found, versions: pa.Table) -> tuple[Mask, pa.Table]:
+    def _of_versions(self, keys: pa.Table, row: _RowsBefore, versions: pa.Table) -> tuple[Mask, pa.Table]:
         """Return what the history has of versions; of one from before there was a history, what the table has."""
         stored, number = self._in_history(keys, versions), versions[NUMBER].to_numpy()
         is_first = (versions[TXID].to_numpy() == _EARLIER) & (versions[REPEATS].to_numpy() == 0)
@@ -503,7 +503,7 @@ class _Events:
 
 
 @attrs.frozen(eq=False)
-class _Found:
+class _RowsBefore:
     """What a table had of some keys before the transaction.
 
     Args:
@@ -515,9 +515,9 @@ class _Found:
     values: pa.Table
 
     @staticmethod
-    def of(state: MapState, keys: pa.Table, values: Fields) -> _Found:
+    def of(state: MapState, keys: pa.Table, values: Fields) -> _RowsBefore:
         """Look keys up."""
         positions, rows = state.rows_before(keys, values)
         is_there = np.zeros(keys.num_rows, dtype=bool)
         is_there[positions] = True
-        return _Found(is_there, rows.take(places(positions, keys.num_rows)))
+        return _RowsBefore(is_there, rows.take(places(positions, keys.num_rows)))

@@ -30,7 +30,7 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
-from txtopo.api.abilities import ChecksTables, Inputs, TellsFolds
+from txtopo.api.abilities import ChecksTables, DescribesFolds, Inputs
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import TupleSource
 from txtopo.api.data.types import ddl_name
@@ -44,7 +44,7 @@ from txtopo.errors import FieldsError, TopologyError
 from txtopo.topology.user_code.blame import REMEDY, blame, record_tuple
 
 
-class ReduceCommitter(ReducingCommitter, TellsFolds, ChecksTables):
+class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
     """Folds each key's values into a state, first within the batch, then into what the state holds.
 
     Either several fields, each by its own aggregate::

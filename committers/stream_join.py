@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from committers.changes import DIFF
 from committers.event_time.clock import EventClock, Watermark, clock_mistakes
-from committers.event_time.join_streams import LEFT, RIGHT, SIDES, JoinStream, Layout, TakesBothStreams, in_own_order
+from committers.event_time.join_streams import LEFT, RIGHT, SIDES, JoinStream, Layout, TwoStreamCommitter, in_own_order
 from committers.event_time.pairs import Positions, Timed, pairs
 from committers.event_time.timed import is_last_task, no_watermark
 from committers.event_time.times import MICROS_MAX, event_times, in_known_years, micros_in, micros_of, timestamps
@@ -48,7 +48,7 @@ ALONE, MET = "alone_txid", "met_txid"
 that in which those that were emitted alone before have met a partner, of a row that says that of a key."""
 
 
-class StreamJoin(TakesBothStreams, ICommitter):
+class StreamJoin(TwoStreamCommitter, ICommitter):
     """Joins each row of one stream with all rows of another that have its key, whenever they come.
 
     It emits joined rows, :meth:`joined`, as columns: the fields of the left stream, then those of the right one. Fields

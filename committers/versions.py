@@ -94,7 +94,7 @@ class Line:
 
 
 @attrs.frozen(eq=False)
-class Placed:
+class VersionChanges:
     """What has become of the versions of some keys.
 
     Args:
@@ -117,7 +117,7 @@ def left_as_is(is_left: Mask) -> Positions:
 
 def placed(  # noqa: PLR0913, PLR0917 - what is known, and what comes
     known: pa.Table, is_whole: Mask, events: pa.Table, values: pa.Table, is_left: Mapping[str, Mask], find: Find
-) -> Placed:
+) -> VersionChanges:
     """Place the events of a transaction.
 
     Of those with an equal sequence the last one counts, after the known versions of that sequence. One that says what
@@ -160,7 +160,7 @@ def placed(  # noqa: PLR0913, PLR0917 - what is known, and what comes
     changed = np.zeros(len(is_whole), dtype=bool)
     changed[line.numbers_in(NUMBER)[line.is_new]] = True
     changed_line = line.of(changed[line.numbers_in(NUMBER)])
-    return Placed(changed_line, pa.table(columns), int((~has_place).sum()))
+    return VersionChanges(changed_line, pa.table(columns), int((~has_place).sum()))
 
 
 def _with_values(line: Line, values: pa.Table, is_left: Mapping[str, Mask], find: Find) -> tuple[Line, pa.Table]:

@@ -158,7 +158,7 @@ class ArgMin(ArgMax):
 
 
 @attrs.frozen
-class _Falling:
+class _DescendingRows:
     """The rows of groups of lists of rows, in falling order by a field and then by the others, group by group.
 
     Args:
@@ -174,7 +174,7 @@ class _Falling:
     is_null: Any
 
     @classmethod
-    def of(cls, groups: Any, by: str, ties: Ties = "largest") -> _Falling:
+    def of(cls, groups: Any, by: str, ties: Ties = "largest") -> _DescendingRows:
         """Put the rows of groups in order; of several with the same order the largest or the smallest come first."""
         lists, kind = groups.flatten(), groups.type.value_type
         group = np.asarray(pc.list_parent_indices(groups))
@@ -228,14 +228,14 @@ def _are_equal(values: Any) -> npt.NDArray[np.bool_]:
 
 def _first_of(groups: Any, *, n: int, by: str, ties: Ties) -> Any:
     """Return the first ``n`` rows of each group of lists of rows, in falling order; null if all lists are null."""
-    falling = _Falling.of(groups, by, ties)
+    falling = _DescendingRows.of(groups, by, ties)
     starts = np.repeat(falling.ends - falling.counts, falling.counts)
     return falling.lists(np.arange(len(starts)) - starts < n)
 
 
 def _ends_of(groups: Any, *, rows_max: int, by: str, is_largest: bool) -> Any:
     """Return each group's rows with the largest or smallest order; ArrowInvalid above ``rows_max`` of them."""
-    falling = _Falling.of(groups, by)
+    falling = _DescendingRows.of(groups, by)
     ends = falling.ends - falling.counts if is_largest else falling.ends - 1
     end = falling.order.take(pa.array(np.repeat(ends, falling.counts)))
     is_end = pc.equal(falling.order, end)

@@ -71,7 +71,7 @@ class EventClock(BatchBolt, ICommitter, BoundsSkew):
 
     The watermark after transaction N is the largest event time of the transactions up to N less the delay; it never
     falls. Over several sources it is the smallest of theirs, whatever is idle left out; a source that has brought
-    nothing yet holds it back. It is a value of a state of its own, so a replay moves it as the first attempt did, and
+    nothing yet holds it back. It is a value of a separate state, so a replay moves it as the first attempt did, and
     what a window has said never changes. All that reads it subscribes to the clock by ``all_grouping``, which also lets
     the clock run before it.
 

@@ -41,7 +41,7 @@ from committers.event_time.join_streams import (
     UNTIL,
     JoinStream,
     Layout,
-    TakesBothStreams,
+    TwoStreamCommitter,
     in_own_order,
     of_side,
 )
@@ -64,7 +64,7 @@ from txtopo.errors import ConfigError
 _OUTER: Mapping[str, Sequence[int]] = {"inner": (), "left": (LEFT,), "full": SIDES}
 
 
-class IntervalJoin(TakesBothStreams, ClockedCommitter):
+class IntervalJoin(TwoStreamCommitter, ClockedCommitter):
     """Joins each row of one stream with the rows of another that have its key, and a time near its own.
 
     A right row matches a left one if their keys are equal, no part of them null, and its event time is at least the

@@ -20,7 +20,7 @@ from committers.inputs import field_mistakes, stream_name
 from committers.waiting import WaitingTuples
 from state.delta.columns import is_key_type, no_equality
 from txtopo import BatchBolt, Fields, Tuple
-from txtopo.api.abilities import Inputs, TellsFolds
+from txtopo.api.abilities import DescribesFolds, Inputs
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.types import python_values
@@ -218,7 +218,7 @@ class Layout:
         )
 
     def _payload(self, side: int) -> Iterator[tuple[str, str]]:
-        """Yield the fields of a side that have columns of their own, and these."""
+        """Yield the fields of a side that have separate columns, and these."""
         return ((name, f"{NAMES[side]}_{name}") for name in self.sides[side].payload)
 
     def _shown_schema(self, side: int) -> Iterator[pa.Field]:
@@ -246,7 +246,7 @@ def of_side(rows: pa.Table, side: int) -> pa.Table:
     return rows.filter(pc.equal(rows[SIDE], pa.scalar(side, pa.int8())))
 
 
-class TakesBothStreams(BatchBolt, TellsFolds):
+class TwoStreamCommitter(BatchBolt, DescribesFolds):
     """A committer that takes the rows of both streams, tuples or columns, and the watermark of its clock."""
 
     _clock: Any

@@ -21,7 +21,7 @@ from committers.event_time.times import TIMESTAMP, in_known_years, micros_in, mi
 from committers.event_time.windows import END, START, Window, sessions, with_windows
 from state import DeltaExpiringRows, DeltaState
 from txtopo import Fields, OutputFieldsDeclarer
-from txtopo.api.abilities import TellsFolds
+from txtopo.api.abilities import DescribesFolds
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.reduction import Combiner, Reductions
@@ -33,7 +33,7 @@ from txtopo.columnar.selection import rows_at
 from txtopo.errors import FieldsError
 
 
-class WindowedCommitter(TimedCommitter, TellsFolds):
+class WindowedCommitter(TimedCommitter, DescribesFolds):
     """Reduces rows to partial aggregates by key and window; subclasses say where these go.
 
     Args:

@@ -1,4 +1,4 @@
-"""Bad records of text formats: refused, which is the default, or kept in a table of their own.
+"""Bad records of text formats: refused, which is the default, or kept in a separate table.
 
 A record is bad if Arrow refuses that record alone. So the verdict does not depend on the records around it, on where
 its file is cut, or on the attempt. Formats parse whole blocks, and search only blocks that Arrow has refused for bad

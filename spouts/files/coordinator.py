@@ -34,13 +34,13 @@ from spouts.files.ranges import (
     Place,
     Plan,
     Position,
-    Taken,
+    TakenFiles,
     check_taken,
     digest_of,
     path_of,
     taken_by_name,
 )
-from spouts.files.taken_log import Admitted, FileLog, LogPlace
+from spouts.files.taken_log import AdmittedFile, FileLog, LogPlace
 from txtopo.api.components.spout import Coordinator, Lag, Metadata
 from txtopo.api.store import Lead, Put, Store
 from txtopo.errors import InputError
@@ -246,9 +246,11 @@ class FilesCoordinator(Coordinator):
                 "coordinator state, or give the topology another id and new tables to read all files again"
             )
         position, (count, digest) = Position(*metadata["position"]), metadata["taken"]
-        files = taken_by_name(self._files_by_name(), position, Taken(count, int(digest, 16)))
+        files = taken_by_name(self._files_by_name(), position, TakenFiles(count, int(digest, 16)))
         first = self._log.next_number
-        entries = [Admitted(number, file.name, file.size, file.mtime_ns) for number, file in enumerate(files, first)]
+        entries = [
+            AdmittedFile(number, file.name, file.size, file.mtime_ns) for number, file in enumerate(files, first)
+        ]
         self._log.begin(self._root, self._folders(), entries)
         last = attrs.evolve(entries[-1], mtime_ns=position.mtime_ns)
         place = Place(last.number, position.offset)
@@ -256,7 +258,7 @@ class FilesCoordinator(Coordinator):
         assert self._cutter is not None, "metadata has a format"
         return self._cutter.place_behind(entries[-1], position.offset)
 
-    def _check_continued(self, place: Place, entry: Admitted, mtime_ns: int) -> None:
+    def _check_continued(self, place: Place, entry: AdmittedFile, mtime_ns: int) -> None:
         """Refuse a file that is partly taken and has changed since."""
         assert self._cutter is not None, "metadata has a format"
         if mtime_ns != entry.mtime_ns and self._cutter.next_span(attrs.evolve(entry, mtime_ns=mtime_ns), place, 1):
@@ -296,10 +298,10 @@ class FilesCoordinator(Coordinator):
         """Return the identities of the listed folders, by path."""
         return {path: self._files.identity_of(path) for path in self._tops}
 
-    def _files_from(self, place: Place) -> Iterator[Admitted]:
+    def _files_from(self, place: Place) -> Iterator[AdmittedFile]:
         return self._log.entries_from(place.number)
 
-    def _check_passed_over(self, files: Iterable[Admitted]) -> None:
+    def _check_passed_over(self, files: Iterable[AdmittedFile]) -> None:
         """Raise InputError for files that wait, are not what they were when admitted, and can't be passed over.
 
         One that somebody replaced or emptied can: nothing of it is read, and what it holds now makes it a new file.
@@ -345,7 +347,7 @@ class ListingCoordinator(FilesCoordinator):
         super().__init__(options)
         self._listing = listing
         self._use_format(options.format_name or options.guess_format(listing.suffixes))
-        self._taken_to: dict[int, Taken] = {}
+        self._taken_to: dict[int, TakenFiles] = {}
         self._ends: dict[int, tuple[int, int]] = {}
         self._size, self._count = 0, 0
 
@@ -396,7 +398,7 @@ class ListingCoordinator(FilesCoordinator):
         for file in self._log.entries_from(0):
             count, digest = count + 1, digest ^ digest_of([file])
             if file.number >= self._place.number:
-                self._taken_to[file.number] = Taken(count, digest)
+                self._taken_to[file.number] = TakenFiles(count, digest)
                 self._ends[file.number] = self._size, count - 1
             self._size, self._count = self._size + file.size, count
 
@@ -419,7 +421,7 @@ class ListingCoordinator(FilesCoordinator):
         return [total.count, f"{total.digest:032x}"]
 
 
-def _described(file: Admitted, path: str) -> str:
+def _described(file: AdmittedFile, path: str) -> str:
     return f"{path} ({describe(InputFile(file.name, path, file.size, file.mtime_ns))})"
 
 
@@ -428,6 +430,6 @@ def _list(paths: Sequence[str]) -> str:
     return ", ".join(paths[:_NAMED_MAX]) + more
 
 
-def is_same(file: Admitted, now: InputFile | None) -> bool:
+def is_same(file: AdmittedFile, now: InputFile | None) -> bool:
     """Whether a file is unchanged since it was admitted."""
     return now is not None and (now.size, now.mtime_ns) == (file.size, file.mtime_ns)

@@ -29,7 +29,7 @@ from spouts.files.file_system import Scan
 from spouts.files.listing import FileChangedError, InputFile, describe
 from spouts.files.packed import suffix_of
 from spouts.files.ranges import Place, Plan, path_of
-from spouts.files.taken_log import Admitted
+from spouts.files.taken_log import AdmittedFile
 from txtopo.api.components.spout import Lag, Metadata
 from txtopo.errors import FailedException, InputError
 
@@ -52,7 +52,7 @@ class WatchTimes:
 
 
 @attrs.frozen
-class _Seen:
+class _SettlingFile:
     """A file that is not complete yet, and the time since which it has not changed."""
 
     file: InputFile
@@ -82,7 +82,7 @@ class WatchingCoordinator(FilesCoordinator):
         super().__init__(options)
         self._times = times
         self._list_by_name = list_by_name
-        self._settling: dict[str, _Seen] = {}
+        self._settling: dict[str, _SettlingFile] = {}
         self._next_refresh_secs = self._found_secs = float("-inf")
         self._found = Scan({}, lambda _: None)
         self._check_again_from = 0
@@ -161,7 +161,7 @@ class WatchingCoordinator(FilesCoordinator):
             self._barren = self._place, file.number + 1
         return False
 
-    def _files_from(self, place: Place) -> Iterator[Admitted]:
+    def _files_from(self, place: Place) -> Iterator[AdmittedFile]:
         """Yield the unchanged files from a place on; remove the others from the log."""
         changed: list[int] = []
         for file in self._log.entries_from(place.number):
@@ -182,14 +182,14 @@ class WatchingCoordinator(FilesCoordinator):
                 changed.append(file.number)
         self._log.remove(changed)
 
-    def _is_away(self, file: Admitted) -> bool:
+    def _is_away(self, file: AdmittedFile) -> bool:
         """Whether a file's folder is missing, or another is in its place: all its files look missing then."""
         return not all(map(self._files.is_mounted, self._tops)) or file.folder != self._log.folder_of(self._folders())
 
-    def _is_barren(self, file: Admitted) -> bool:
+    def _is_barren(self, file: AdmittedFile) -> bool:
         return self._barren is not None and self._barren[0] == self._place and file.number < self._barren[1]
 
-    def _broken_off(self, file: Admitted, place: Place, now: InputFile | None) -> InputError:
+    def _broken_off(self, file: AdmittedFile, place: Place, now: InputFile | None) -> InputError:
         path, before = path_of(self._root, file.name), f"{file.size} bytes, mtime_ns {file.mtime_ns}"
         state = "now it is missing" if now is None else f"now it has {describe(now)}"
         return InputError(
@@ -235,7 +235,7 @@ class WatchingCoordinator(FilesCoordinator):
 
     def _complete(self, scan: Scan, now_secs: float) -> list[InputFile]:
         """Return the new files that have not changed for long enough, the oldest first."""
-        settling: dict[str, _Seen] = {}
+        settling: dict[str, _SettlingFile] = {}
         complete: list[InputFile] = []
         for name in scan.paths:
             if name in self._log:
@@ -245,7 +245,7 @@ class WatchingCoordinator(FilesCoordinator):
                 continue
             settling_file = self._settling.get(name)
             if settling_file is None or settling_file.file != file:
-                settling_file = _Seen(file, now_secs)
+                settling_file = _SettlingFile(file, now_secs)
             if now_secs - settling_file.since_secs >= self._times.settle_secs:
                 self._files.check_complete(file)
                 complete.append(file)
@@ -291,7 +291,7 @@ class WatchingCoordinator(FilesCoordinator):
 
     def _check_again(self, scan: Scan) -> None:
         """Check whether some of the known files have changed."""
-        entries: list[Admitted] = []
+        entries: list[AdmittedFile] = []
         for file in self._log.entries_from(self._check_again_from):
             if len(entries) == CHECKED_MAX:
                 self._check_again_from = file.number
@@ -324,10 +324,10 @@ class WatchingCoordinator(FilesCoordinator):
         if changed:
             self._barren = None
 
-    def _is_waiting(self, file: Admitted) -> bool:
+    def _is_waiting(self, file: AdmittedFile) -> bool:
         return file.number > self._place.number or (file.number == self._place.number and not self._place.offset)
 
-    def _is_committed(self, file: Admitted) -> bool:
+    def _is_committed(self, file: AdmittedFile) -> bool:
         return file.number < self._committed.number
 
     def _files_by_name(self) -> Sequence[InputFile]:
@@ -343,7 +343,7 @@ class WatchingCoordinator(FilesCoordinator):
         return {"numbers": list(plan.numbers) if plan else []}
 
 
-def _left_of(file: Admitted, place: Place) -> int:
+def _left_of(file: AdmittedFile, place: Place) -> int:
     """Return how many bytes of a file are at or after a place."""
     if file.number < place.number:
         return 0

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from spouts.kafka.log import KafkaLog, Lost, Span, TopicPartition
-from spouts.kafka.spout import KafkaInput, KafkaShare, Planning
+from spouts.kafka.spout import KafkaInput, KafkaShare, PlanningCoordinator
 from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.spout import (
@@ -72,7 +72,7 @@ class OpaqueKafkaSpout(KafkaInput, OpaquePartitionedTransactionalSpout):
         return {name: [(before, start)] for name, before, start, _ in spans if before < start}
 
 
-class _OpaqueCoordinator(Planning, PartitionedCoordinator):
+class _OpaqueCoordinator(PlanningCoordinator, PartitionedCoordinator):
     def __init__(self, spout: KafkaInput, log: KafkaLog) -> None:
         super().__init__(spout, log)
         self._begins: dict[TopicPartition, int] = {}

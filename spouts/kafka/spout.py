@@ -258,7 +258,7 @@ class KafkaShare:
         check_topics()
 
 
-class Planning:
+class PlanningCoordinator:
     """What the coordinators of both batch spouts share: a planner, and a publisher of what is committed."""
 
     def __init__(self, spout: KafkaInput, log: KafkaLog) -> None:
@@ -288,7 +288,7 @@ class Planning:
         self._log.close()
 
 
-class _KafkaCoordinator(Planning, Coordinator):
+class _KafkaCoordinator(PlanningCoordinator, Coordinator):
     def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
         """Check that Kafka has the records; a published group goes back when the next run begins."""
         del metadata  # the undone transactions begin where it ends

@@ -149,7 +149,7 @@ class KafkaState(DeclaredRows):
         raise StateAccessError(f"a KafkaState has no snapshot: read topic {self.topic!r} with a consumer")
 
     def forked(self, topology_id: str) -> KafkaState:
-        """Return this state with a topic of its own, ``TOPIC-ID`` by the id of the fork; see :meth:`State.forked`."""
+        """Return this state with a separate topic, ``TOPIC-ID`` by the id of the fork; see :meth:`State.forked`."""
         fork = copy.copy(self)
         fork.topic = topic_name(f"{self.topic}-{topology_id}")
         fork.marks_topic = f"{fork.topic}.txtopo"

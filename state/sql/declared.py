@@ -80,7 +80,7 @@ class DeclaredSqlTable(State):
         return snapshot_of(self.table(), txid)
 
     def forked(self, topology_id: str) -> Self:
-        """Return this state with a table of its own in the same database, which begins empty; see :class:`State`."""
+        """Return this state with a separate table in the same database, which begins empty; see :class:`State`."""
         fork = copy.copy(self)
         fork.table_name = f"{self.table_name}_{topology_id}"
         if len(fork.table_name.encode()) > TABLE_BYTES_MAX:

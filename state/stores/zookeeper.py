@@ -51,7 +51,14 @@ import attrs
 from state.stores.holder import GRACE_SECS, Holder, loss, refusal
 from state.stores.paths import checked_changes, checked_path, checked_topology_id, decoded_segment, encoded_path
 from state.stores.znodes import CreateNode, DeleteNode, SetNode, Step, Znodes, steps, value_of
-from state.stores.zookeeper_session import Answer, Applied, AwakeDeadline, NotAsExpected, Unknown, ZooKeeperSession
+from state.stores.zookeeper_session import (
+    Answer,
+    Applied,
+    AwakeDeadline,
+    ConditionFailed,
+    OutcomeUnknown,
+    ZooKeeperSession,
+)
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Delete, Lead, Store
 from txtopo.config import to_servers
@@ -269,9 +276,9 @@ class ZooKeeperLead(Lead):
                 return
             self._lost = loss(self._topology_id, self.epoch, self.epoch)
             deadline = AwakeDeadline(_RELEASE_SECS)
-            answer: Answer = Unknown()
+            answer: Answer = OutcomeUnknown()
             # Again after a lost answer: if the node is gone already, the transaction fails, which ends the loop.
-            while isinstance(answer, Unknown) and not deadline.is_over:
+            while isinstance(answer, OutcomeUnknown) and not deadline.is_over:
                 transaction = self._session.client.transaction()
                 transaction.check(self._term.epoch_node, self._term.epoch_version)
                 transaction.delete(_holder_node(self._term.epoch_node))
@@ -291,10 +298,10 @@ class ZooKeeperLead(Lead):
             match answer:
                 case Applied():
                     steps_done = step.changes_done
-                case Unknown():
+                case OutcomeUnknown():
                     self._in_doubt = True
                     return changes[steps_done:]
-                case NotAsExpected(position):
+                case ConditionFailed(position):
                     if position < _CHECKS:
                         # The epoch has changed, or the holder node is gone. Otherwise a node is not as planned.
                         raise self._found_lost()

@@ -59,7 +59,7 @@ class Applied:
 
 
 @attrs.frozen
-class NotAsExpected:
+class ConditionFailed:
     """A transaction was not applied: a node exists, is missing, or has another version."""
 
     position: int
@@ -67,11 +67,11 @@ class NotAsExpected:
 
 
 @attrs.frozen
-class Unknown:
+class OutcomeUnknown:
     """The connection was lost before the answer came: the transaction may have been applied."""
 
 
-Answer = Applied | NotAsExpected | Unknown
+Answer = Applied | ConditionFailed | OutcomeUnknown
 
 
 @attrs.frozen
@@ -300,12 +300,12 @@ class ZooKeeperSession:
         except _OUTCOME_UNKNOWN:
             # The caller sends it again: not at once, and not after close(), which ends the pause.
             deadline.wait(self._closed, _RETRY_SECS)
-            return Unknown()
+            return OutcomeUnknown()
         except KazooTimeoutError as error:
             raise self._unreachable() from error
         for position, result in enumerate(results):
             if isinstance(result, _NOT_AS_EXPECTED):
-                return NotAsExpected(position)
+                return ConditionFailed(position)
             # The operations before the one that failed answer RolledBackError.
             if isinstance(result, KazooException) and not isinstance(result, RolledBackError):
                 raise StopError(

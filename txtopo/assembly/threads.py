@@ -176,7 +176,7 @@ class ThreadPools(Threads):
             future.result()
 
     def aside(self, work: Callable[[], None]) -> Future[None]:
-        """Do work in a thread of its own."""
+        """Do work in a separate thread."""
         return self._asides.submit(work)
 
     def write(self, work: Callable[[], None]) -> Future[None]:

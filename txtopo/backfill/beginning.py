@@ -22,7 +22,7 @@ from txtopo.files.folder import Folder
 from txtopo.fork.fork import ForkPoint, ForkPoints, copied, mark_of
 from txtopo.journal.folders import find_journal
 from txtopo.journal.following import JournalFollower
-from txtopo.journal.holds import Holding
+from txtopo.journal.holds import BackfillHold
 from txtopo.journal.search import JournalSearch
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark, committed_in
@@ -52,8 +52,8 @@ class BackfillPlace:
     config: Config
     folder: Folder
     topology: JoinedTopology
-    holding: Holding = attrs.field(
-        init=False, default=attrs.Factory(lambda self: Holding(self.folder), takes_self=True)
+    holding: BackfillHold = attrs.field(
+        init=False, default=attrs.Factory(lambda self: BackfillHold(self.folder), takes_self=True)
     )
     """What it needs of the topology's past."""
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from txtopo.api.components.planned import Turn
+from txtopo.api.components.planned import BeginReason
 from txtopo.api.state import OpenedState
 from txtopo.api.store import Lead, Put, Store
 from txtopo.assembly.feed.feed import WAIT_SECS, Feed
@@ -193,5 +193,5 @@ def _up_to(assigned: Sequence[AssignedAttempt], failed: TransactionAttempt | Non
 
 
 def _begun(recorded: JournalTransaction) -> TransactionMetadata:
-    planned = attrs.evolve(recorded.planned, turn=Turn.QUIET) if recorded.is_dead_letter else recorded.planned
+    planned = attrs.evolve(recorded.planned, turn=BeginReason.QUIET) if recorded.is_dead_letter else recorded.planned
     return TransactionMetadata(recorded.txid, recorded.metadata, planned)

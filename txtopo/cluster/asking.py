@@ -1,4 +1,4 @@
-"""Asks several others at once, each on a thread of its own, so that one that hangs delays nobody."""
+"""Asks several others at once, each on a separate thread, so that one that hangs delays nobody."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def _started(output: Path | str, address: tuple[str, int], options: PageOptions)
     with _naming(log):
         log.write_text("\n")  # on a full disk the process could not say why it ends
     with log.open("a") as errors:
-        process = subprocess.Popen(  # noqa: S603 - our own command
+        process = subprocess.Popen(  # noqa: S603 - our command
             [sys.executable, "-m", "txtopo", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

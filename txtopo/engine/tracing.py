@@ -4,7 +4,7 @@ Each attempt at a transaction is a trace: from its begin to its end, with a span
 another one, with a span for each state that is prepared and published; the commit phases of its transactions link to
 it, because they share it.
 
-They are made of the record's facts when an attempt has ended, as the timeline's records are, by a thread of their own.
+They are made of the record's facts when an attempt has ended, as the timeline's records are, by a separate thread.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _FOLDER = "backfill"
 
 
 def backfills_in(metadata_dir: Folder, topology_id: str) -> Folder:
-    """Return the folder of a topology's backfills, each of which has a folder in it, with a journal of its own."""
+    """Return the folder of a topology's backfills, each of which has a folder in it, with a separate journal."""
     return metadata_dir.below(f"{_FOLDER}/{urllib.parse.quote(topology_id, safe='')}")
 
 

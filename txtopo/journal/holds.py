@@ -40,7 +40,7 @@ class Hold:
 
 
 @attrs.define(eq=False)
-class Holding:
+class BackfillHold:
     """The hold of one backfill, in its folder."""
 
     folder: Folder
@@ -73,5 +73,5 @@ class Holding:
 def holds_in(metadata_dir: Folder, topology_id: str, now_ms: int) -> list[Hold]:
     """Return the holds on a topology's past that stand at a time, in milliseconds since 1970."""
     backfills = backfills_in(metadata_dir, topology_id)
-    holds = [Holding(backfills.below(name)).current() for name in backfills.folders()]
+    holds = [BackfillHold(backfills.below(name)).current() for name in backfills.folders()]
     return [hold for hold in holds if hold is not None and hold.until_ms > now_ms]

@@ -65,13 +65,13 @@ class Columns:
             self.is_short = False
 
     def part(self, start: int, end: int | None = None) -> Columns:
-        """Return some of the tuples, in columns of their own."""
+        """Return some of the tuples, in separate columns."""
         part = Columns(self.source, self.task)
         part.values, part.roots, part.edges = self.values[start:end], self.roots[start:end], self.edges[start:end]
         return part
 
     def take(self) -> Columns:
-        """Remove the tuples, and return them in columns of their own."""
+        """Remove the tuples, and return them in separate columns."""
         columns = Columns(self.source, self.task)
         columns.values, columns.roots, columns.edges = self.values, self.roots, self.edges
         self.values, self.roots, self.edges = [], [], []
@@ -89,7 +89,7 @@ class Frame:
         acks: columns of roots, of the XOR of each root's edge ids, and of its mask.
         failed: roots that have failed.
         reset: roots whose timeout begins again.
-        known: the highest incarnation that the sender knew of.
+        known: the highest generation that the sender knew of.
     """
 
     tuples: list[Columns] = attrs.field(factory=list)

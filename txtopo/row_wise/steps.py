@@ -88,7 +88,7 @@ class Select(RowStep):
 
 
 @attrs.frozen
-class OfRows(RowStep):
+class BatchStep(RowStep):
     """Makes rows of rows, by no expression."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class OfRows(RowStep):
 
 
 @attrs.frozen
-class Explode(OfRows):
+class Explode(BatchStep):
     """Makes a row of each element of a field; the parts of structs become fields."""
 
     verb = "explode"
@@ -133,7 +133,7 @@ class Explode(OfRows):
 
 
 @attrs.frozen
-class OfFunction(OfRows):
+class FunctionStep(BatchStep):
     """Calls a function of the user's; ``fields`` are those of the rows that it returns."""
 
     function: Callable[[Any], Any]
@@ -160,7 +160,7 @@ class OfFunction(OfRows):
 
 
 @attrs.frozen
-class EachRow(OfFunction):
+class EachRow(FunctionStep):
     """Calls a function with each row, a dictionary; it returns a row, or several if ``is_flat``."""
 
     verb = "map"
@@ -198,7 +198,7 @@ class EachRow(OfFunction):
 
 
 @attrs.frozen
-class EachBatch(OfFunction):
+class EachBatch(FunctionStep):
     """Calls a function with some rows, an Arrow table; it returns one."""
 
     verb = "map_batches"

@@ -89,7 +89,7 @@ class JavaServer(Server):
         assert self._process is None, "it is already running"
         command = [_java(), *self._options, "-cp", class_path, *arguments]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own command
+            self._process = subprocess.Popen(  # noqa: S603 - our command
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -14,16 +14,16 @@ from txtopo.errors import FieldsError
 from txtopo.row_wise.expressions import expression
 from txtopo.row_wise.steps import EachBatch, EachRow, Explode, Filter, RowStep, Select, WithColumns
 from txtopo.streams.shown import table_shown
-from txtopo.streams.words import Words, step
+from txtopo.streams.verbs import Verbs, step
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.description import fields_text
 
 Names = str | Sequence[str]
 
-_S = TypeVar("_S", bound="RowWords[Any]")
+_S = TypeVar("_S", bound="RowVerbs[Any]")
 
 
-class Shown(Words, ABC):
+class HasFields(Verbs, ABC):
     """What has fields, and shows them."""
 
     @property
@@ -40,7 +40,7 @@ class Shown(Words, ABC):
         return table_shown(("field", "type"), zip(self.fields, kinds, strict=True))
 
 
-class RowWords(Shown, Generic[_S]):
+class RowVerbs(HasFields, Generic[_S]):
     """What can be said of the rows of a stream, and of its fields."""
 
     @abstractmethod

@@ -73,7 +73,7 @@ class Preview:
 
 
 def preview_of(graph: Graph, port: Port, rows: int, *, transactions: int, secs: float) -> Preview:
-    """Run what makes a stream in this process, with tables of their own, and return its first rows."""
+    """Run what makes a stream in this process, with separate tables, and return its first rows."""
     with tempfile.TemporaryDirectory(prefix="txtopo-preview-") as folder:
         needed = graph.needed_for([port.step])
         copy = Graph(graph.topology_id, folder, 1, [step for step in graph.steps if step in needed], moved=True)

@@ -45,19 +45,19 @@ from txtopo.api.reference import Reference
 from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, FieldsError, TopologyError
-from txtopo.row_wise.steps import Filter, OfFunction, RowStep, Select, WithColumns
+from txtopo.row_wise.steps import Filter, FunctionStep, RowStep, Select, WithColumns
 from txtopo.streams.clocks import Clock, clock_step
 from txtopo.streams.graph import ANY, Graph, Port, Step, port_of, streams_of
 from txtopo.streams.joins import Side, StreamsJoined, pairs_of
-from txtopo.streams.rows import Names, RowWords, Shown
+from txtopo.streams.rows import HasFields, Names, RowVerbs
 from txtopo.streams.shown import Preview, preview_of
-from txtopo.streams.words import Words, step
+from txtopo.streams.verbs import Verbs, step
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.description import fields_text
 from txtopo.topology.user_code.place import Place
 
 
-class Outputs(Shown):
+class Outputs(HasFields):
     """What a step makes besides."""
 
     @abstractmethod
@@ -88,7 +88,7 @@ class Outputs(Shown):
         return self._other("bad-records")
 
 
-class Stream(RowWords["Stream"], Outputs):
+class Stream(RowVerbs["Stream"], Outputs):
     """Rows with the same fields. Each method returns another stream, or ends this one in a table.
 
     A method that is wrong raises a :class:`~txtopo.errors.TopologyError` with the line that says it.
@@ -141,7 +141,7 @@ class Stream(RowWords["Stream"], Outputs):
                 ours, theirs = (fields_text(stream.fields) for stream in (self, other))
                 raise FieldsError(f"one stream has {ours}, another {theirs}; give both the same fields")
         streams, ports = [self], _ports_in(self._made())
-        for other in others:  # one that is there already comes a second time by a step of its own
+        for other in others:  # one that is there already comes a second time by a separate step
             more_ports = _ports_in(other._made())
             streams.append(other._ordered_as(self) if more_ports & ports or other.fields != self.fields else other)
             ports |= more_ports
@@ -525,7 +525,7 @@ class Stream(RowWords["Stream"], Outputs):
                     new = next((new for new, old in rows_step.names.items() if old == clock.time), None)
                     clock = attrs.evolve(clock, time=new or clock.time, is_lost=clock.is_lost or new is None)
                 together = frozenset(new for new, old in rows_step.names.items() if old in together)
-            case OfFunction():
+            case FunctionStep():
                 together = frozenset()
         fields = rows_step.fields_after(self.fields)
         if ATTEMPT_FIELD in fields:
@@ -593,7 +593,7 @@ class Stream(RowWords["Stream"], Outputs):
         return Stream(self._graph, port, clock_after, is_changes=is_changes, together=together)
 
 
-class Grouped(Words):
+class Grouped(Verbs):
     """A stream by a key, and by windows of event time if ``window`` has said so; ``agg`` makes a row of each group."""
 
     def __init__(self, stream: Stream, keys: Sequence[str], windowing: _Windowing | None = None) -> None:

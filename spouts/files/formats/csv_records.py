@@ -41,7 +41,7 @@ class QuotedBlock:
 
 
 @attrs.frozen
-class _Found:
+class _FoundRecord:
     """A record or a blank line; empty at the end of the file."""
 
     content: bytes
@@ -150,7 +150,7 @@ class QuotedRecords:
             if not record.size:
                 return
 
-    def _next(self, parts: Iterator[bytes], size_max: int) -> _Found:
+    def _next(self, parts: Iterator[bytes], size_max: int) -> _FoundRecord:
         parts_kept: list[bytes] = []
         size = lines = 0
         is_open = False
@@ -171,7 +171,7 @@ class QuotedRecords:
             content = _without_end(content)
         if size - end_size > size_max:
             content = content[: min(KEPT_BYTES, size_max)]
-        return _Found(content, size, end_size, lines, is_open)
+        return _FoundRecord(content, size, end_size, lines, is_open)
 
     def _parts(self, handle: IO[bytes], size_max: int) -> Iterator[bytes]:
         """Yield the lines, which may also end with a carriage return; yield very long ones in parts."""

@@ -46,7 +46,7 @@ class DeadLetterHook(ABC):
     def take(self, letters: Sequence[DeadLetter]) -> None:
         """Keep records, durably.
 
-        *You* may be slow: calls run one after another, in a thread of their own. *txtopo* guarantees that a record's
+        *You* may be slow: calls run one after another, in a separate thread. *txtopo* guarantees that a record's
         offset is committed only after this has returned. If it raises, or the worker dies first, the record is
         processed again, and comes here again if it still fails.
         """

@@ -1,4 +1,4 @@
-"""The feed: asks the spouts' coordinators for transactions, in its own thread.
+"""The feed: asks the spouts' coordinators for transactions, in a separate thread.
 
 The run creates the coordinators before it takes the lead, so that bad input is reported before anything is written.
 They get their places in the store later, from :meth:`SpoutFeed.open_store`.
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.api.components.planned import Planned, Turn
+from txtopo.api.components.planned import BeginReason, Planned
 from txtopo.api.components.spout import Lag
 from txtopo.api.reference import SeenVersion
 from txtopo.api.store import Lead, Store
@@ -46,7 +46,7 @@ _NOTHING = MetadataCreated((), SourceStatus.WAITING)
 
 
 class Feed(Protocol):
-    """Begins transactions: a run asks it for them, in a thread of its own."""
+    """Begins transactions: a run asks it for them, in a separate thread."""
 
     total: int | None
     """The approximate txid of the last transaction; None if unknown."""
@@ -274,7 +274,7 @@ class SpoutFeed(Feed):
                     self._failed(spout, error, started)
             if not used_spouts:
                 break
-            planned = self._planned(last.planned, Turn.INPUT, references)
+            planned = self._planned(last.planned, BeginReason.INPUT, references)
             without = tuple(spout.id for spout in self._spouts if spout.id not in used_spouts)
             planned = attrs.evolve(planned, without=without, ahead=tuple(sorted(ahead)))
             last = TransactionMetadata(attempt.txid, metadata, planned)
@@ -311,24 +311,24 @@ class SpoutFeed(Feed):
             return SourceStatus.READY
         return SourceStatus.WAITING if SourceStatus.WAITING in statuses else SourceStatus.EXHAUSTED
 
-    def _turn_without_input(self, action: CreateMetadata, status: SourceStatus, committed: int) -> Turn | None:
+    def _turn_without_input(self, action: CreateMetadata, status: SourceStatus, committed: int) -> BeginReason | None:
         """Return why a transaction without input is to begin; None if none is, as after a restart at the end."""
         before = action.previous_planned
         if action.first_txid == FIRST_TXID:  # nothing has come yet, so there is nothing to end
             return None
         is_certain = committed == action.first_txid - 1 or not any(spout.may_roll_back for spout in self._spouts)
         if status is SourceStatus.EXHAUSTED:
-            return Turn.END if is_certain and self._owes_end(before) else None
+            return BeginReason.END if is_certain and self._owes_end(before) else None
         # After an end there is nothing open. And one at a time: while a transaction is tried again and again, those
         # behind it would only take the place of input.
-        if self._quiet_after_ms is None or before.turn is Turn.END or committed < action.first_txid - 1:
+        if self._quiet_after_ms is None or before.turn is BeginReason.END or committed < action.first_txid - 1:
             return None
         # Silence counts while it is heard: after a stop, or while the source can't be asked, input may have piled up.
         heard_since_ms = max(before.at_ms, self._asked_since_ms or 0)
-        return Turn.QUIET if self._now_ms() - heard_since_ms >= self._quiet_after_ms else None
+        return BeginReason.QUIET if self._now_ms() - heard_since_ms >= self._quiet_after_ms else None
 
     def _owes_end(self, last: Planned) -> bool:
-        return self._at_end and last.turn is not Turn.END
+        return self._at_end and last.turn is not BeginReason.END
 
     def _seen(self, txid: int, before: Planned, waiting: Sequence[AskedSpout]) -> tuple[SeenVersion, ...] | None:
         """Return the versions of reference tables for a transaction; None if one can't be read at the moment."""
@@ -340,7 +340,7 @@ class SpoutFeed(Feed):
                 self._failed(spout, error, started)
             return None
 
-    def _planned(self, before: Planned, turn: Turn, references: tuple[SeenVersion, ...]) -> Planned:
+    def _planned(self, before: Planned, turn: BeginReason, references: tuple[SeenVersion, ...]) -> Planned:
         at_ms = max(self._now_ms(), before.at_ms)  # somebody may have set the clock back
         return Planned(at_ms, turn, references=references)
 

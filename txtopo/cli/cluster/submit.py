@@ -119,7 +119,7 @@ def _unpack(path: Path, folder: Path) -> None:
 
 
 def _check(description: bytes, archive: Path, folder: Path) -> None:
-    """Build the topology from the archive alone, in a process of its own, as a driver would.
+    """Build the topology from the archive alone, in a separate process, as a driver would.
 
     Here a missing module shows at once; in this process it would be imported from the working folder.
     """

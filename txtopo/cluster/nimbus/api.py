@@ -99,9 +99,9 @@ class NimbusApi:
         self._nimbus = nimbus
         self._token = token.encode()
         self._version = version
-        # Submissions wait for minutes, so they have threads of their own: no other request waits behind them.
+        # Submissions wait for minutes, so they have separate threads: no other request waits behind them.
         self._submissions = anyio.CapacityLimiter(nimbus.config["nimbus.submissions.max"])
-        # Reads need no token. Threads of their own keep them from delaying those with it: other nimbuses fetch code.
+        # Reads need no token. Separate threads keep them from delaying those with it: other nimbuses fetch code.
         self._reads = anyio.CapacityLimiter(_READS_MAX)
         self._metrics = _Metrics()
         pages = DriverPages(nimbus.state, token)

@@ -74,7 +74,7 @@ class Recorded(Protocol):
 
 
 class TimelineWriter:
-    """Writes what is recorded, and samples of about so many series, every ``flush_secs`` in a thread of its own."""
+    """Writes what is recorded, and samples of about so many series, every ``flush_secs`` in a separate thread."""
 
     def __init__(self, recorded: Recorded, folder: Path, series: int, flush_secs: float) -> None:
         self._recorded = recorded

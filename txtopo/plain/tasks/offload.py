@@ -1,4 +1,4 @@
-"""Offloading: slow calls of a task run in a thread of its own, and the worker's loop does not wait for them."""
+"""Offloading: slow calls of a task run in a separate thread, and the worker's loop does not wait for them."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class _Tree:
 class Acker:
     """One acker task. Messages come as columns: the roots, and a value and a mask for each.
 
-    ``dead`` are the bits of the incarnations that died before this acker began.
+    ``dead`` are the bits of the generations that died before this acker began.
     """
 
     def __init__(self, dead: int = 0) -> None:
@@ -90,7 +90,7 @@ class Acker:
         self._others: list[Settlement] = []
         self._known: dict[int, _Tree] = {}
         self._early: deque[dict[int, _Tree]] = deque(({} for _ in range(ROTATIONS)), maxlen=ROTATIONS)
-        """Generations, the youngest first."""
+        """By rotation, the youngest first."""
         self._dead = dead
 
     def __len__(self) -> int:
@@ -181,17 +181,17 @@ class Acker:
             self._known.pop(root, None)
 
     def worker_died(self, bit: int) -> None:
-        """Fail every tree whose mask has this bit, of a dead incarnation, now or by a later message."""
+        """Fail every tree whose mask has this bit, of a dead generation, now or by a later message."""
         self._dead |= bit
         for root, tree in [(root, tree) for root, tree in self._known.items() if tree.mask & bit]:
             self._settle(root, tree)
 
     def rotate(self) -> None:
-        """Drop the oldest generation of early trees; called once for each message timeout."""
+        """Drop the oldest rotation of early trees; called once for each message timeout."""
         self._early.appendleft({})
 
     def _early_tree(self, root: int) -> _Tree:
-        # A tree stays in its generation: if each message made it young again, a stale one might never leave.
+        # A tree stays in its rotation: if each message made it young again, a stale one might never leave.
         for trees in self._early:
             if root in trees:
                 return trees[root]

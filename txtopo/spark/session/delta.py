@@ -59,7 +59,7 @@ def has_to_fetch_jars(settings: Mapping[str, str]) -> bool:
     if package is None:
         return False
     home = pathlib.Path.home()
-    # Spark 4 has a folder of its own, .ivy2.5.2.
+    # Spark 4 has a separate folder, .ivy2.5.2.
     folders = [pathlib.Path(settings[_IVY])] if _IVY in settings else [home / ".ivy2", home / ".ivy2.5.2"]
     name = f"io.delta_{package['artifact']}-{package['version']}.jar"
     return not any((folder / "jars" / name).exists() for folder in folders)

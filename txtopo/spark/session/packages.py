@@ -80,7 +80,7 @@ def _resolve(packages: Sequence[str], excludes: Sequence[str]) -> tuple[Path, ..
     # With PYSPARK_GATEWAY_PORT, PySpark would connect to a running JVM instead of starting one.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
     try:
-        result = subprocess.run(  # noqa: S603 - our own command
+        result = subprocess.run(  # noqa: S603 - our command
             [sys.executable, "-c", _RESOLVE, ",".join(packages), ",".join(excludes)],
             env=variables,
             stdin=subprocess.DEVNULL,

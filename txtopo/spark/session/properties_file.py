@@ -6,7 +6,7 @@ removed once the JVM has read it. With this option Spark does not read ``spark-d
 the content of that one. As before, a session's settings win over those defaults, and options in PYSPARK_SUBMIT_ARGS
 over both.
 
-The JVM gets a process group of its own. A SIGTERM to the group of this process, as a shell or a service manager sends
+The JVM gets a separate process group. A SIGTERM to the group of this process, as a shell or a service manager sends
 it, would end the JVM first, and no work under way could finish. The JVM ends by itself when this process is gone and
 its standard input closes.
 """

@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.abilities import BoundsSkew, TellsFolds
+from txtopo.api.abilities import BoundsSkew, DescribesFolds
 from txtopo.api.components.bolt import TakesBatches
 from txtopo.api.components.groupings import Grouping
 from txtopo.api.data.fields import Fields
@@ -183,7 +183,7 @@ class Plan:
         """What committers fold into each column of each state, in words, as far as they say it."""
         folds: dict[str, dict[str, set[str]]] = {}
         for bolt in self.bolts:
-            told_of = bolt.component.folds if isinstance(bolt.component, TellsFolds) else {}
+            told_of = bolt.component.folds if isinstance(bolt.component, DescribesFolds) else {}
             for state, columns in told_of.items():
                 for column, how in columns.items():
                     folds.setdefault(state, {}).setdefault(column, set()).add(how)

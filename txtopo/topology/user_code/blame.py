@@ -84,7 +84,7 @@ def blame(error: BaseException, remedy: str, where: str = "", **origin: Any) -> 
             if getattr(error, name) is None:
                 setattr(error, name, value)
         if at:
-            error.message += f"\n{at}"  # in a line of its own: failures that differ in it alone are one for a display
+            error.message += f"\n{at}"  # in a separate line: failures that differ in it alone are one for a display
             del error.__notes__
         return error
     name, message = type(error).__name__, text_of(error)

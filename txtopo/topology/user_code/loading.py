@@ -21,7 +21,7 @@ from txtopo.text.extras import extra_of, how_to_install
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import Topology, TransactionalTopology
-from txtopo.topology.user_code.arguments import Given, all_arguments, divide, settable_parameters
+from txtopo.topology.user_code.arguments import DividedSettings, all_arguments, divide, settable_parameters
 from txtopo.topology.user_code.blame import text_of
 from txtopo.topology.user_code.modules import refuse_twins, why_hidden
 from txtopo.topology.user_code.place import Place, locate
@@ -187,7 +187,7 @@ def _defaults(module: ModuleType) -> Config:
     return config
 
 
-def _make(text: str, function: Callable[..., Any], arguments: Given) -> Any:
+def _make(text: str, function: Callable[..., Any], arguments: DividedSettings) -> Any:
     return _call(f"the function that makes topology {text}", function, **arguments.arguments)
 
 

@@ -101,14 +101,14 @@ class JobPlanner:
         """Return the result of each attempt of a job, in txid order."""
         return self.judging(job).finish(reports)
 
-    def judging(self, job: Job) -> Judging:
+    def judging(self, job: Job) -> AttemptJudge:
         """Return what judges the attempts of a job as their reports come."""
 
         def note(tuples_max: int) -> None:
             self._tuples = tuples_max
 
         judge = functools.partial(self._judge_attempt, job.layout)
-        return Judging(job, judge, note, in_order=self._plan.emits_in_turn)
+        return AttemptJudge(job, judge, note, in_order=self._plan.emits_in_turn)
 
     def _choose_layout(self, attempts: tuple[AssignedAttempt, ...]) -> Layout:
         if not runs_together(self._plan) or self._layout == "spread":
@@ -192,7 +192,7 @@ class JobPlanner:
 
 
 @attrs.define(eq=False)
-class Judging:
+class AttemptJudge:
     """Judges the attempts of one job, each as soon as its reports are complete.
 
     An opaque transaction's metadata continues from the one before, so its attempts are judged ``in_order``: one whose

@@ -229,7 +229,7 @@ class PoolBody:
     def _begin(self, assign: Assign) -> None:
         running = self._jobs.get(assign.job)
         if running is None:
-            job: Job = pickle.loads(assign.content)  # noqa: S301 - from our own driver
+            job: Job = pickle.loads(assign.content)  # noqa: S301 - from our driver
             running = self._jobs[assign.job] = _RunningJob(assign.job, job, assign.workers, set())
         stages = len(running.job.layout.stages)
         for slot in dict.fromkeys(slot for slot, _ in assign.calls):
@@ -376,7 +376,7 @@ class PoolBody:
 
     def _compute(self, call: Compute) -> None:
         try:
-            function, item = pickle.loads(call.content)  # noqa: S301 - from our own driver
+            function, item = pickle.loads(call.content)  # noqa: S301 - from our driver
             outcome = Computed(function(item))
             content = cloudpickle.dumps(outcome)
         except Exception as error:  # noqa: BLE001 - the driver decides what follows from it

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 
 from txtopo.api.components.context import TopologyContext
-from txtopo.api.components.planned import Planned, Turn
+from txtopo.api.components.planned import BeginReason, Planned
 from txtopo.api.data.tuples import TupleSource
 from txtopo.api.map_state import MapState
 from txtopo.attempts import TransactionAttempt
@@ -69,7 +69,7 @@ class TaskContext(TopologyContext, Local):
     @property
     def is_at_end(self) -> bool:
         """Whether the transaction ends a bounded source."""
-        return super().is_at_end if self._planned is None else self._planned.turn is Turn.END
+        return super().is_at_end if self._planned is None else self._planned.turn is BeginReason.END
 
     @property
     def source(self) -> TupleSource:

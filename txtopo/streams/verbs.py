@@ -19,7 +19,7 @@ _SAID = {"__init__": "Flow", "__getitem__": "stream[…]", "_config": "run"}
 """What errors call methods that users call by other words."""
 
 
-class Words:
+class Verbs:
     """What has words that users say: one that is not there is an error with the line, and what may be meant."""
 
     if not TYPE_CHECKING:  # type checkers find such words by themselves
