@@ -51,6 +51,10 @@ class Threads(ABC):
         """Return seconds since 1970, UTC, by a clock that people may set."""
 
     @abstractmethod
+    def cpu_secs(self) -> float:
+        """Return seconds of processor time of the calling thread."""
+
+    @abstractmethod
     def sleep(self, duration_secs: float) -> None:
         """Pause the calling work."""
 
@@ -136,6 +140,10 @@ class ThreadPools(Threads):
     def wall_secs(self) -> float:
         """Return seconds of the system's clock, or of the one that was given."""
         return self._wall_secs()
+
+    def cpu_secs(self) -> float:
+        """Return the processor time of the calling thread, by the system."""
+        return time.thread_time()
 
     def sleep(self, duration_secs: float) -> None:
         """Pause the calling thread."""

@@ -181,10 +181,11 @@ def test_lag_of_a_partitioned_spout() -> None:
 
 
 class Clock:
-    """A clock that only sleeping moves."""
+    """A clock that only sleeping moves, and the processor time of whoever asks."""
 
     def __init__(self) -> None:
         self.now = 100.0
+        self.cpu = 0.0
         self.slept: list[float] = []
 
     def sleep(self, secs: float) -> None:
@@ -193,25 +194,29 @@ class Clock:
 
 
 class Late(Coordinator):
-    """Has nothing until a moment; each answer takes some time."""
+    """Has nothing until a moment; each answer takes some time, of which it may compute."""
 
-    def __init__(self, clock: Clock, ready_at: float, answer_secs: float = 0.0) -> None:
-        self.clock, self.ready_at, self.answer_secs = clock, ready_at, answer_secs
+    def __init__(self, clock: Clock, ready_at: float, answer_secs: float = 0.0, *, computes: bool = True) -> None:
+        self.clock, self.ready_at, self.answer_secs, self.computes = clock, ready_at, answer_secs, computes
         self.asked = 0
 
     def is_ready(self) -> bool:
         self.asked += 1
         self.clock.now += self.answer_secs
+        self.clock.cpu += self.answer_secs * self.computes
         return self.clock.now >= self.ready_at
 
     def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
         return txid
 
 
+def feed_of(coordinator: Coordinator, clock: Clock) -> SpoutFeed:
+    spouts, cpu_secs = [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.cpu
+    return SpoutFeed(spouts, lambda: clock.now, clock.sleep, cpu_secs=cpu_secs, wall_secs=lambda: NOW_SECS)
+
+
 def asked(coordinator: Coordinator, clock: Clock, requests: int = 1) -> list[MetadataCreated]:
-    feed = SpoutFeed(
-        [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
-    )
+    feed = feed_of(coordinator, clock)
     return [feed.create(ask(1, 1, None), committed=0) for _ in range(requests)]
 
 
@@ -233,12 +238,10 @@ def test_a_request_waits_for_the_source() -> None:
 
 
 def test_a_source_that_has_waited_long_is_asked_seldom() -> None:
-    """A hundred times a second after a second; once it has had something, every two milliseconds again."""
+    """A hundred times a second after a second; ten milliseconds after it has had something, every two again."""
     clock = Clock()
     coordinator = Late(clock, 102.0)
-    feed = SpoutFeed(
-        [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
-    )
+    feed = feed_of(coordinator, clock)
     waited = [feed.create(ask(1, 1, None), committed=0) for _ in range(10)]
     before, coordinator.asked = coordinator.asked, 0
     waited += [feed.create(ask(1, 1, None), committed=0) for _ in range(5)]
@@ -247,9 +250,10 @@ def test_a_source_that_has_waited_long_is_asked_seldom() -> None:
     while feed.create(ask(1, 1, None), committed=0) == NOTHING:
         pass
     assert clock.now <= 102.01
-    coordinator.ready_at, began = clock.now + 0.0305, clock.now
+    coordinator.ready_at, began, coordinator.asked = clock.now + 0.0305, clock.now, 0
     feed.create(ask(2, 1, 1), committed=1)
     assert clock.now - began < 0.033
+    assert coordinator.asked <= 16
 
 
 def test_asking_takes_a_hundredth_of_the_time_at_most() -> None:
@@ -260,16 +264,19 @@ def test_asking_takes_a_hundredth_of_the_time_at_most() -> None:
     assert coordinator.asked * 0.005 <= (clock.now - 100.0) / 100 + 0.005
 
 
-def test_a_slow_answer_keeps_the_source_waiting_for_a_second_at_most() -> None:
-    """A question to a dead broker takes half a second, and the broker may be back in the next."""
+@pytest.mark.parametrize(
+    ("answer_secs", "computes", "late_secs"), [(0.5, True, 1.0), (0.5, False, 0.01), (0.0075, False, 0.01)]
+)
+def test_a_slow_answer_does_not_keep_the_source_waiting(
+    answer_secs: float, late_secs: float, *, computes: bool
+) -> None:
+    """For a second at most; for nothing if the answer waited: for a broker that is away, or for a core."""
     clock = Clock()
-    coordinator = Late(clock, 110.0, answer_secs=0.5)
-    feed = SpoutFeed(
-        [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
-    )
+    coordinator = Late(clock, 110.0, answer_secs, computes=computes)
+    feed = feed_of(coordinator, clock)
     while feed.create(ask(1, 1, None), committed=0) == NOTHING:
         assert clock.now < 120.0
-    assert clock.now <= 110.0 + 1.0 + 3 * coordinator.answer_secs
+    assert clock.now <= 110.0 + late_secs + 3 * answer_secs
 
 
 def test_a_failing_source_is_asked_after_a_pause() -> None:
@@ -297,14 +304,12 @@ def test_a_source_that_can_wait_wakes_the_request(answer_secs: float) -> None:
 
     clock = Clock()
     coordinator = Waking(clock, 101.05, answer_secs)
-    feed = SpoutFeed(
-        [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
-    )
+    feed = feed_of(coordinator, clock)
     while (event := feed.create(ask(1, 1, None), committed=0)) == NOTHING:
         assert clock.now < 102.0
     assert event.begun == (planned(1, 1),)
     assert clock.now <= 101.05 + 4 * answer_secs + 1e-6
-    assert coordinator.asked * answer_secs <= 0.05 + 4 * answer_secs
+    assert coordinator.asked <= 25
     assert sum(clock.slept) == 0.0, "it sleeps in wait_ready"
 
 

@@ -82,6 +82,7 @@ class SpoutFeed(Feed):
         now_secs: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         *,
+        cpu_secs: Callable[[], float] = time.thread_time,
         aside: Callable[[Callable[[], None]], Future[None]] = done,
         wall_secs: Callable[[], float] = time.time,
         quiet_after: dt.timedelta | None = None,
@@ -95,6 +96,7 @@ class SpoutFeed(Feed):
         self._waiters = deque(spouts)
         self._now_secs = now_secs
         self._sleep = sleep
+        self._cpu_secs = cpu_secs
         self._aside = aside
         self._wall_secs = wall_secs
         self._quiet_after_ms = None if quiet_after is None else quiet_after // dt.timedelta(milliseconds=1)
@@ -118,8 +120,8 @@ class SpoutFeed(Feed):
         """Begin up to the requested number of transactions, and report the source's status.
 
         While no source has anything, this waits, in the thread that asks: so a transaction begins within two
-        milliseconds, or ten after a second without one, and an idle source costs next to nothing. After
-        ``WAIT_SECS`` it reports that the source waits.
+        milliseconds, or ten just after another or after a second without one, and an idle source costs next to nothing.
+        After ``WAIT_SECS`` it reports that the source waits.
 
         Raises:
             StopError: a spout's coordinator found that the lead is lost.
@@ -145,25 +147,26 @@ class SpoutFeed(Feed):
     def _is_due_before(self, deadline: float) -> bool:
         """Wait until a source is to be asked again, or until the deadline; return whether one is to be asked.
 
-        A coordinator that can wait for its source is let wait, and is asked once something has come: the pauses are
-        there because asking costs something.
+        A coordinator that can wait for its source is let wait, and is asked once something has come.
         """
         if any(spout.aside is not None and spout.aside.done() for spout in self._spouts):
             return True
-        now = self._now_secs()
-        due = min((spout.ask_again_secs for spout in self._spouts if spout.aside is None), default=deadline)
-        until = min(due, deadline)
-        if now < until:
-            if self._is_woken(until):
-                return True
-            self._sleep(max(0.0, until - self._now_secs()))
+        if self._due_secs(deadline) > self._now_secs() and self._is_woken(deadline):
+            return True
+        now, due = self._now_secs(), self._due_secs(deadline)
+        self._sleep(max(0.0, due - now))
         return max(now, due) < deadline
 
-    def _is_woken(self, until: float) -> bool:
-        """Let coordinators wait until a time, each first in turn; return whether something has come."""
+    def _due_secs(self, deadline: float, but: AskedSpout | None = None) -> float:
+        """Return when the next source is to be asked, ``but`` for one, at the latest the deadline."""
+        asked = (spout.ask_again_secs for spout in self._spouts if spout.aside is None and spout is not but)
+        return min([deadline, *asked])
+
+    def _is_woken(self, deadline: float) -> bool:
+        """Let coordinators wait, each first in turn, until another is to be asked; return whether one has something."""
         self._waiters.rotate()
         for spout in self._waiters:
-            started = self._now_secs()
+            started, until = self._now_secs(), self._due_secs(deadline, spout)
             if spout.waits_since is None or spout.is_failing or started >= until:
                 continue
             try:
@@ -185,16 +188,16 @@ class SpoutFeed(Feed):
 
     def _ask(self, spout: AskedSpout, attempt: TransactionAttempt | None, *questions: Callable[[], Any]) -> None:
         """Ask a source; if it has nothing, or the outside fails, it is asked again after a pause, and others go on."""
-        started = self._now_secs()
+        started, cpu_before = self._now_secs(), self._cpu_secs()
         try:
             with user_code(spout.id, attempt):
                 for question in questions:
                     question()
         except FailedException as error:
-            self._failed(spout, error, started)
+            self._failed(spout, error, started, self._cpu_secs() - cpu_before)
         else:
             if spout.status is not SourceStatus.READY:
-                spout.pause(started, self._now_secs())
+                spout.pause(started, self._now_secs(), self._cpu_secs() - cpu_before)
 
     def _take_asides(self) -> None:
         """Take in sources that have been asked aside; one that answers again is asked anew with the others."""
@@ -206,10 +209,10 @@ class SpoutFeed(Feed):
                     spout.answered()
                     spout.status, spout.answers, spout.ask_again_secs = SourceStatus.WAITING, False, self._now_secs()
 
-    def _failed(self, spout: AskedSpout, error: FailedException, started: float) -> None:
+    def _failed(self, spout: AskedSpout, error: FailedException, started: float, cpu_secs: float = 0.0) -> None:
         self._asked_since_ms = None
         spout.failed(error)
-        spout.pause(started, self._now_secs())
+        spout.pause(started, self._now_secs(), cpu_secs)
 
     def _create(self, action: CreateMetadata, committed: int) -> Event:
         last = TransactionMetadata(action.first_txid - 1, action.previous_metadata, action.previous_planned)

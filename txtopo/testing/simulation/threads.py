@@ -89,6 +89,10 @@ class SimulatedThreads(Threads):
         """Return the time at which what is planned now is planned."""
         return self._clock.wall_secs()
 
+    def cpu_secs(self) -> float:
+        """Return the world's time, in which nothing is computed."""
+        return self.now_secs()
+
     def sleep(self, duration_secs: float) -> None:
         """Advance the world's clock."""
         self._clock.now_ms += max(1, round(duration_secs * 1000))
