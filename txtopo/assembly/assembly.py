@@ -214,6 +214,7 @@ def _make_feed(
         spouts,
         threads.now_secs,
         threads.sleep,
+        cpu_secs=threads.cpu_secs,
         aside=threads.aside,
         wall_secs=threads.wall_secs,
         quiet_after=plan.quiet_after,

@@ -421,11 +421,11 @@ class RunLoop:
         return int((self._threads.now_secs() - self._started) * 1000)
 
 
-def _log(what: str, things: Iterable[object]) -> None:
+def _log(kind: str, instructions: Iterable[object]) -> None:
     """Log events or actions for those who look for a bug; what user code has quoted may be a secret."""
     if logger.isEnabledFor(logging.DEBUG):
-        for each in things:
-            logger.debug("%s %s", what, without_secrets(str(each)))
+        for each in instructions:
+            logger.debug("%s %s", kind, without_secrets(str(each)))
 
 
 def _stack_of(thread: int) -> str:

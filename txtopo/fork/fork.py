@@ -1,4 +1,4 @@
-"""A fork: a second topology that goes on from a committed transaction of another one, in a folder of its own.
+"""A fork: a second topology that goes on from a committed transaction of another one, in a separate folder.
 
 It has another id, an incarnation and a coordinator state of its own, and tables that are as the origin's were. What the
 origin has begun since then is begun in the fork as well: its transactions get the same input and have the same times,

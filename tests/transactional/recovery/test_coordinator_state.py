@@ -9,7 +9,7 @@ import pytest
 
 from state import MemoryStore, SqliteStore
 from state.stores.memory import MemoryLead, MemoryPlace
-from txtopo.api.components.planned import Planned, Turn
+from txtopo.api.components.planned import BeginReason, Planned
 from txtopo.api.store import VALUE_BYTES_MAX, Delete, Put
 from txtopo.errors import DivergenceError, RuleError
 from txtopo.journal.folders import ASIDES_MAX
@@ -114,7 +114,10 @@ def test_a_part_of_a_note_is_lost() -> None:
 def test_begun_transactions_are_read_as_they_were_saved(metadata: Any) -> None:
     """Whatever the metadata holds, it and the time come back to the next leader."""
     store = MemoryStore()
-    begun = (TransactionMetadata(4, metadata, Planned(5)), TransactionMetadata(5, metadata, Planned(6, Turn.QUIET)))
+    begun = (
+        TransactionMetadata(4, metadata, Planned(5)),
+        TransactionMetadata(5, metadata, Planned(6, BeginReason.QUIET)),
+    )
     opened(store).save_metadata(begun)
     assert opened(store).begun(3) == begun
 
@@ -136,7 +139,7 @@ def test_the_largest_metadata_fits_with_its_time() -> None:
     """What the source accepts the store takes, with the longest time."""
     fitting = "x" * (VALUE_BYTES_MAX - 102)
     assert as_json(fitting) == fitting
-    opened(MemoryStore()).save_metadata([TransactionMetadata(1, fitting, Planned(10**18, Turn.INPUT))])
+    opened(MemoryStore()).save_metadata([TransactionMetadata(1, fitting, Planned(10**18, BeginReason.INPUT))])
     with pytest.raises(RuleError, match="keep offsets in it"):
         as_json(fitting + "x")
 
