@@ -129,9 +129,9 @@ class MemoryState(DeclaredKeys):
         """Return the kept value of each key, as of the last write."""
         return {key: self._handed(row.kept) for key, row in self._table.rows.items()}
 
-    def _handed(self, kept: StateValue) -> StateValue:
+    def _handed(self, stored: StateValue) -> StateValue:
         copying = copying_of_value(self.value)
-        return kept if copying is None or copying.copied_out is None else kept.copied(copying.copied_out)
+        return stored if copying is None or copying.copied_out is None else stored.copied(copying.copied_out)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MemoryState, (self.key, self.value, self.kind)
@@ -192,11 +192,11 @@ class OpenedMemoryState(OpenedState):
             return
         # Before the rows change: it holds the former ones.
         table.undo.append(_Undo(txid, table.last_txid, {key: table.rows.get(key) for key in fitted.values}))
-        for (key, kept), row_txid in zip(fitted.values.items(), fitted.txids, strict=True):
-            if kept is None or row_txid is None:
+        for (key, new_value), row_txid in zip(fitted.values.items(), fitted.txids, strict=True):
+            if new_value is None or row_txid is None:
                 table.rows.pop(key, None)
             else:
-                table.rows[key] = _Row(kept, row_txid)
+                table.rows[key] = _Row(new_value, row_txid)
         table.last_txid = txid
 
     def prepare(self, txid: int, values: Writes) -> tuple[int, int]:

@@ -85,7 +85,7 @@ class Body(Protocol):
         """Called with a frame of a peer."""
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
-        """Called when incarnation ``dead`` of a peer has died; ``successor`` follows."""
+        """Called when generation ``dead`` of a peer has died; ``successor`` follows."""
 
     def queued_bytes(self) -> int:
         """Return about how many bytes wait in queues."""
@@ -194,7 +194,7 @@ class DriverListener(ABC):
                 # In this order: what the body sends when it learns of the death is for the successor, and it must have
                 # learned of it before a frame of the successor comes.
                 peers.replace(dead, successor)
-                self.body.worker_replaced(successor.worker, dead, successor.incarnation)
+                self.body.worker_replaced(successor.worker, dead, successor.generation)
                 peers.join(successor)
             case messages.SetActive(is_active):
                 self.body.set_active(is_active=is_active)
@@ -251,11 +251,11 @@ class _Loop(DriverListener):
         except ChannelClosed as error:
             raise DriverGone(str(error)) from None
         except Exception as error:
-            told = error if isinstance(error, TxtopoError) else InternalError(f"{type(error).__name__}: {error}")
+            reported = error if isinstance(error, TxtopoError) else InternalError(f"{type(error).__name__}: {error}")
             with contextlib.suppress(Exception):  # the health asks the user's code, which may have failed
                 self._health = self._take_health()
             with contextlib.suppress(ChannelClosed):  # the driver is gone; the error is raised here all the same
-                self._control.send(messages.dump(messages.Failed(told, self._health)))
+                self._control.send(messages.dump(messages.Failed(reported, self._health)))
                 self._drain_control()
             raise
 
@@ -310,21 +310,21 @@ class _Loop(DriverListener):
     # -- messages of the driver
 
     def _begin(self, welcome: messages.Welcome) -> Body:
-        self._watcher = self._watched(welcome.incarnation)
+        self._watcher = self._watched(welcome.generation)
         note_task = _note_nothing if self._watcher is None else self._watcher.note_task
         self._control.limit_memory(self._job.watermark_bytes)
         body = self._make_body(welcome, Links(self._peers.send, self._tell, note_task))
         self._peers.welcome(welcome)
         return body
 
-    def _watched(self, incarnation: int) -> Watcher | None:
+    def _watched(self, generation: int) -> Watcher | None:
         """Start a watcher, if possible. Without one, a process that can't send heartbeats counts as dead."""
         if not Watcher.can_watch():
             return None
         try:
             connection = handshake.connect(self._job.driver, self._job.secret)
             channel = Channel(connection)
-            channel.send(messages.dump(messages.WatcherHello(self._job.worker, incarnation)))
+            channel.send(messages.dump(messages.WatcherHello(self._job.worker, generation)))
             return Watcher(connection)
         except (OSError, ChannelClosed, handshake.HandshakeError) as error:
             logger.warning("worker %d has no watcher: %s", self._job.worker, error)
@@ -368,7 +368,7 @@ class _Loop(DriverListener):
         )
 
     def _send_heartbeats(self) -> None:
-        # In a thread of its own, which must not touch the selector: what a full socket leaves, the next heartbeat
+        # In a separate thread, which must not touch the selector: what a full socket leaves, the next heartbeat
         # flushes. The loop's thread takes the health, because tasks have no locks; it is sent once here, because two
         # equal ones in a row would tell the driver that the worker is quiet.
         last: messages.Health | None = None
@@ -385,7 +385,7 @@ class _Loop(DriverListener):
 
     def _drain_control(self) -> None:
         """Wait a few seconds until all messages are sent: the process ends next, and loses what waits."""
-        # With a selector of its own: in the loop's, peers that still send would end each wait at once.
+        # With a separate selector: in the loop's, peers that still send would end each wait at once.
         end = time.monotonic() + handshake.TIMEOUT_SECS
         while not self._control.flush() and time.monotonic() < end:
             with selectors.DefaultSelector() as selector:

@@ -233,7 +233,7 @@ class World:
         states = {name: SimulatedState(DECLARED, table) for name, table in self.tables.items()}
         lead = MemoryStore(self.place).take_lead(TOPOLOGY, "test")
         coordinator_state = CoordinatorState(MemoryStore(self.place), lead, TOPOLOGY)
-        recovered = recover(TOPOLOGY, states, coordinator_state)
+        recovered = recover(TOPOLOGY, states, coordinator_state, contextlib.ExitStack())
         committer = GroupCommitter(
             self._factory,
             recovered.states,

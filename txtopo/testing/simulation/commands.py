@@ -103,7 +103,6 @@ class Commands:
         subject = ForkSubject(made, folder_at("/nowhere"), origin, to, fork.durable.states, begun, source)
         store = fork.durable.store()
         coordinator_state = CoordinatorState(store, store.take_lead(topology_id, "the simulator"), topology_id)
-        coordinator_state.check_spouts(self.plan.kinds)
         try:
             fill(subject, coordinator_state, lambda header: fork.durable.begin_journal(header, fork.checks.journal))
         except StateAccessError as error:
