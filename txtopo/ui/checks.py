@@ -1,4 +1,4 @@
-"""Audits and replays that a page begins: each in a process of its own, one at a time."""
+"""Audits and replays that a page begins: each in a separate process, one at a time."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ def _add_component(branch: Tree, plan: AnyPlan, component: AnyComponent) -> None
         if edge.target == component.id:
             node.add(Text.assemble(("from ", "dim"), edge.source, (f"  {edge_text(plan, edge)}", "dim")))
     for stream, fields in component.streams.items():
-        taken = "" if plan.outputs(component.id, stream) else "  no subscriber"
-        node.add(Text.assemble(("emits ", "dim"), stream_text(stream, fields), (taken, "yellow")))
+        note = "" if plan.outputs(component.id, stream) else "  no subscriber"
+        node.add(Text.assemble(("emits ", "dim"), stream_text(stream, fields), (note, "yellow")))
     states = _states_of(plan, component)
     if states:
         node.add(Text.assemble(("keeps ", "dim"), (", ".join(states), "cyan")))
@@ -109,8 +109,8 @@ def _dot_lines(plan: AnyPlan) -> Iterator[str]:
     for edge in plan.edges:
         yield f"  {_dot_quoted(edge.source)} -> {_dot_quoted(edge.target)} [label={_dot_quoted(*_label(plan, edge))}];"
     for component in plan.components:
-        for kept in _states_of(plan, component):
-            yield f"  {_dot_quoted(component.id)} -> {_dot_quoted(f'state {kept}')} [style=dashed, dir=none];"
+        for state_name in _states_of(plan, component):
+            yield f"  {_dot_quoted(component.id)} -> {_dot_quoted(f'state {state_name}')} [style=dashed, dir=none];"
     yield "}"
 
 
