@@ -133,7 +133,7 @@ def test_a_new_incarnation_begins_a_new_journal(tmp_path: Path) -> None:
 def lives(metadata_dir: Path) -> dict[str, list[tuple[str, int]]]:
     """Return by the name of each folder of journals, incarnation and epoch of each file of the topology's."""
     folders = sorted(metadata_dir.glob("journal*/t"))
-    headers = {path.parent.name: [header for _, header in JournalFiles(LocalFolder(path)).known()] for path in folders}
+    headers = {path.parent.name: [header for _, header in JournalFiles(LocalFolder(path)).complete_files()] for path in folders}
     return {name: [(each.incarnation, each.epoch) for each in own] for name, own in headers.items()}
 
 
