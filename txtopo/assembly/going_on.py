@@ -74,7 +74,6 @@ def skip(plan: Plan, config: Config, txid: int, reason: str, agree: Callable[[Se
             recovered.committed,
             threads=threads,
             journal=journal,
-            dead_letters=DEAD_LETTERS,
         )
         attempt = TransactionAttempt(txid, attempt_number(coordinator_state.epoch, 0))
         given_up = AssignedAttempt(attempt, transaction.metadata, transaction.planned)

@@ -26,9 +26,9 @@ from txtopo.journal.folders import FOLDER
 from txtopo.journal.tail import STORE_FOLDER
 from txtopo.topology.builders.checks import check_places as find_nested, place_of
 from txtopo.topology.plans.plan import Plan, options_beside
-from txtopo.transactional.recovery.coordinator_state import tables_of
-from txtopo.transactional.recovery.operations.diagnosis import RepairSubject, descriptions_of
+from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.operations.procedure import StorePlace
+from txtopo.transactional.recovery.tables import descriptions_of, tables_of
 
 STORE_FILE = "coordinator.sqlite"
 

@@ -142,14 +142,13 @@ class BackfillPlace:
         follower = JournalFollower(self.journal, before)
         refuse_missing_input(self.plan, self.config, follower, self.topology.committed().txid)
         with self.leading() as state:
-            state.check_spouts(self.plan.kinds)
             # A crash from here on to the end leaves a folder with an empty store, and the next call begins anew.
             self.holding.begin(before, first, before if marks else None)
             try:
                 JournalFollower(self.journal, before)  # again: it may have been cut until the hold was said
                 founded = CommittedMark(before, follower.metadata, self._copied(marks, state), follower.planned)
                 with durable_step("backfill.begin"):
-                    state.found(self.topology.incarnation, founded)
+                    state.found(self.topology.incarnation, founded, self.plan.kinds)
             except StateAccessError:
                 self.holding.end()
                 raise

@@ -26,11 +26,11 @@ from txtopo.files.folder import LocalFolder
 from txtopo.journal.turns import Rename
 from txtopo.text.words import NOTHING_CHANGED
 from txtopo.topology.plans.plan import Plan
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, tables_of
-from txtopo.transactional.recovery.operations.diagnosis import descriptions_of
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.operations.going_back import GatheringLead
 from txtopo.transactional.recovery.operations.renaming import Renaming
 from txtopo.transactional.recovery.plans import NewNames, recorded_plan
+from txtopo.transactional.recovery.tables import descriptions_of, tables_of
 from txtopo.transactional.recovery.values import incarnation_in
 
 

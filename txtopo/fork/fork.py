@@ -373,7 +373,9 @@ def fill(
         committed = CommittedMark(plan.txid, plan.metadata, marks, plan.planned)
         # A crash after this leaves a fork that lacks nothing but its name as finished, so it is made again.
         with durable_step("fork.state"):
-            coordinator_state.begin_fork(subject.fork.incarnation, committed, subject.begun, subject.source, folds)
+            coordinator_state.found(
+                subject.fork.incarnation, committed, subject.origin.spouts, subject.begun, subject.source, folds
+            )
     finally:
         for each in opened.values():
             each.close()

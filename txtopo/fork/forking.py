@@ -34,6 +34,7 @@ from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.core.spout_policy import policy_of
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, committed_in
+from txtopo.transactional.recovery.membership import new_spouts
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.operations.going_back import checked
 from txtopo.transactional.recovery.operations.rewind import refuse_other_store
@@ -84,7 +85,7 @@ def make_fork(  # noqa: PLR0913, PLR0917 - the topology, where the fork is to be
         try:
             lead = store.take_lead(fork.topology, OWNER)
             state = CoordinatorState(store, lead, fork.topology)
-            state.check_spouts(plan.kinds)
+            new_spouts(state, plan.kinds)
             make(subject, state)
         finally:
             store.close()

@@ -15,10 +15,18 @@ from txtopo.errors import DivergenceError, RuleError
 from txtopo.journal.folders import ASIDES_MAX
 from txtopo.journal.turns import Timeline
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, as_json
-from txtopo.transactional.recovery.ending_plans import end_by_replacing, end_by_setting_aside, end_plan, remove_all
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group
 from txtopo.transactional.recovery.large_notes import NotePlace
-from txtopo.transactional.recovery.plans import StartAnew, record_plan, recorded_plan
+from txtopo.transactional.recovery.plans import (
+    StartAnew,
+    end_by_replacing,
+    end_by_setting_aside,
+    end_plan,
+    record_plan,
+    recorded_plan,
+    remove_all,
+)
+from txtopo.transactional.recovery.values import as_json
 
 
 def opened(store: MemoryStore) -> CoordinatorState:
@@ -150,8 +158,7 @@ def test_copies_of_old_repairs_go() -> None:
     """What the last ones have replaced stays."""
     store = MemoryStore()
     state = opened(store)
-    state.check_spouts({"spout": "repeatable"})
-    state.begin()
+    state.begin({"spout": "repeatable"})
     for number in range(1, ASIDES_MAX + 3):
         end_by_replacing(state, "i", {"spout": "repeatable"}, CommittedMark(number), Timeline(), number)
     assert state.values.asides() == list(range(3, ASIDES_MAX + 3))
@@ -163,8 +170,7 @@ def test_the_end_of_a_repair_that_a_store_splits(monkeypatch, end) -> None:
     """Whatever of it a crash leaves, its plan is on record, and the next repair keeps what was before the first."""
     begun = MemoryStore()
     state = opened(begun)
-    state.check_spouts({"spout": "repeatable"})
-    state.begin()
+    state.begin({"spout": "repeatable"})
     end_plan(state, CommittedMark(1))
     state.save_metadata([TransactionMetadata(txid, "begun", Planned(5)) for txid in (3, 4)])
     state.decide(Group(2, 3, ("one", "two"), None, ("one", "two"), notes=NOTES))

@@ -32,7 +32,7 @@ from txtopo.topology.user_code.blame import user_code
 from txtopo.topology.user_code.output import ended
 from txtopo.transactional.core.actions import CreateMetadata
 from txtopo.transactional.core.events import Event, MetadataCreated, RuleBroken, SourceStatus, TransactionMetadata
-from txtopo.transactional.recovery.coordinator_state import as_json
+from txtopo.transactional.recovery.values import as_json
 
 WAIT_SECS = 0.1
 """How long a request waits for a source that has nothing; then the core is told, and asks again."""
