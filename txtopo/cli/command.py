@@ -133,7 +133,7 @@ class Verdict(Command):
             raise
         except Exception:  # noqa: BLE001 - Python would end with status 1
             trace = discreet(traceback.format_exc())
-            if not page_told(error=trace):
+            if not tell_page(error=trace):
                 click.echo(trace, err=True, nl=False)
             ctx.exit(self.error_status)
 
@@ -150,7 +150,7 @@ def print_error(message: str) -> None:
     A page that has begun the command is told instead.
     """
     message = discreet(message)
-    if page_told(error=message):
+    if tell_page(error=message):
         return
     console = Console(stderr=True, soft_wrap=True)
     first, _, further_lines = message.partition("\n")
@@ -170,7 +170,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def page_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add a hidden option to a command, with which a page begins it: :func:`page_told` writes to standard output.
+    """Add a hidden option to a command, with which a page begins it: :func:`tell_page` writes to standard output.
 
     Nothing else does then: what user code prints, and what its processes print, goes to standard error.
     """
@@ -185,7 +185,7 @@ def page_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def page_told(**told: Any) -> bool:
+def tell_page(**told: Any) -> bool:
     """Tell the page that has begun the command a :class:`CheckLine`, without secrets; False if no page has."""
     context = click.get_current_context(silent=True)
     page = None if context is None else context.meta.get(_PAGE)

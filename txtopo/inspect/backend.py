@@ -26,7 +26,7 @@ from txtopo.inspect.cluster import Changed, Cluster
 from txtopo.inspect.past import tables
 from txtopo.inspect.past.story import Known
 from txtopo.inspect.past.tables import Rows, States
-from txtopo.inspect.past.transaction import Attempts, CanCheck, Transaction, told, told_by_timeline
+from txtopo.inspect.past.transaction import Attempts, CanCheck, Transaction, transaction_by_timeline, transaction_of
 from txtopo.inspect.questions import NotFound, Number, Question, Text, answers, questions_of
 from txtopo.inspect.run import drawing, failures, header, settings
 from txtopo.inspect.run.drawing import Graph
@@ -245,14 +245,14 @@ class FolderBackend:
         if topology.past is None:
             try:
                 known = Known.of(topology.metadata_dir, topology.id, topology.snapshot())
-                return told(known, txid, done, now, CanCheck(topology.has_journal, self._can_replay))
+                return transaction_of(known, txid, done, now, CanCheck(topology.has_journal, self._can_replay))
             except TxtopoError as error:  # the journal is damaged, nothing is known of it, or it has not begun
                 why = without_secrets(error.message)
                 if not isinstance(error, DivergenceError) or not done.attempts:
                     raise NotFound(why) from error
         if not done.attempts:
             raise NotFound(f"this run has begun no transaction {txid}, or its timeline no longer has it")
-        return told_by_timeline(topology.shown, txid, done, now, why)
+        return transaction_by_timeline(topology.shown, txid, done, now, why)
 
     @answers("errors", "The last hundred errors, in groups")
     def errors(self, slug: str) -> Errors:

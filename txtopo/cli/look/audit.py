@@ -10,7 +10,7 @@ from rich.text import Text
 
 from txtopo.api.components.partitioned import spout_as_written
 from txtopo.api.components.spout import AnySpout, PartitionedTransactionalSpout
-from txtopo.cli.command import Verdict, json_option, page_option, page_told, print_json
+from txtopo.cli.command import Verdict, json_option, page_option, print_json, tell_page
 from txtopo.cli.console import Console
 from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
 from txtopo.files.records import to_json
@@ -46,7 +46,7 @@ def audit_command(
     report = audited(metadata_dir, topology_id, with_rows=not quick, tell=_Progress(is_shown=is_telling))
     if is_json:
         print_json(to_json(report))
-    elif not page_told(audit=report.shortened()):
+    elif not tell_page(audit=report.shortened()):
         spouts = () if isinstance(target, OutputFolder) else target.plan.spouts
         _show(report, [spout_as_written(spout.component) for spout in spouts])
     ctx.exit(0 if report.is_proved else 1)
@@ -62,7 +62,7 @@ class _Progress:
     def __call__(self, progress: AuditProgress) -> None:
         if time.monotonic() - self._told >= 1.0:
             self._told = time.monotonic()
-            if not page_told(progress=progress) and self._is_shown:
+            if not tell_page(progress=progress) and self._is_shown:
                 click.echo(f"… {progress}", err=True)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import click
 from rich.text import Text
 
-from txtopo.cli.command import CommandLineError, Verdict, WholeNumber, page_option, page_told
+from txtopo.cli.command import CommandLineError, Verdict, WholeNumber, page_option, tell_page
 from txtopo.cli.console import Console
 from txtopo.cli.target import journal_place, takes_target
 from txtopo.config import Config
@@ -69,7 +69,7 @@ def replay_command(ctx: click.Context, target: Target, txid: int | None, first: 
             else:
                 report = replay.run(txid)
                 is_same = report.difference is None
-                if not page_told(replay=report):
+                if not tell_page(replay=report):
                     _print(report, _console(part))
     if not is_same:
         ctx.exit(1)

@@ -83,7 +83,7 @@ class Transaction:
     next: int | None = None
 
 
-def told(known: Known, txid: int, done: Attempts, now: float, can: CanCheck) -> Transaction:
+def transaction_of(known: Known, txid: int, done: Attempts, now: float, can: CanCheck) -> Transaction:
     """Return all about a transaction of the last run; ``can`` says what may be asked for once it is committed.
 
     Raises:
@@ -109,7 +109,7 @@ def told(known: Known, txid: int, done: Attempts, now: float, can: CanCheck) -> 
     )
 
 
-def told_by_timeline(timeline: TimelineReader, txid: int, done: Attempts, now: float, why: str) -> Transaction:
+def transaction_by_timeline(timeline: TimelineReader, txid: int, done: Attempts, now: float, why: str) -> Transaction:
     """Return what a run did for a transaction without the journal, which may be damaged: that is ``why``.
 
     The journal can't tell it of an earlier run: since then, the transaction may have been undone and run anew.
