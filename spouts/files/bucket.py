@@ -88,7 +88,7 @@ class Bucket:
         for path in items:
             check_suffix(path)
         suffixes = frozenset(map(suffix_of, [file.path for file in files if file.size] or items))
-        return Listing(root, tuple(sorted((file for file in files if file.size), key=lambda each: each.name)), suffixes)
+        return Listing(root, tuple(sorted((file for file in files if file.size), key=lambda file: file.name)), suffixes)
 
     def scan(self, paths: Sequence[str], root: str) -> Scan:
         """List the objects of paths, each with its version: no object is asked for by itself."""

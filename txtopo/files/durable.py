@@ -20,6 +20,7 @@ _BESIDE_MAX = 64
 """The most threads for what goes on beside; a few of them may wait for others."""
 
 _DESCRIPTOR_PAUSE_SECS = 0.5
+"""Others close files at their own pace: asking more often helps nobody."""
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 
 _SHORTAGES = frozenset(

@@ -18,9 +18,11 @@ from txtopo.errors import RuleError, TxtopoError
 from txtopo.inspect import answers
 
 TXID_MAX = 1 << 62
+"""Fits 64 bits, as in the timeline's records, and is beyond any topology's."""
 LIMIT_MAX = 1_000
 """More rows are no page, and would be in memory several times."""
 _SECS_MAX = 1 << 33
+"""The year 2242, which every library has."""
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 Texts = Mapping[str, Sequence[str]]

@@ -303,11 +303,11 @@ class _Points:
         own = self.points.values()
         if not own:
             return ShownPoints((), ShownPoint(bound), ShownPoint(bound))
-        since = max((each.since for each in own), key=lambda each: each.txid)
+        since = max((each.since for each in own), key=lambda point: point.txid)
         begun = max((number for name, number in self.header.begun_after.items() if name in self.points), default=0)
         known = {point.txid: point for each in own for point in (*each.points, each.since) if point.txid < since.txid}
         points = [known[txid] for txid in sorted(known) if txid >= begun and self.show(txid)]
-        last = max((each.last for each in own), key=lambda each: each.txid)
+        last = max((each.last for each in own), key=lambda point: point.txid)
         return ShownPoints(tuple(points), since, last if last.txid == bound else ShownPoint(bound))
 
 

@@ -29,6 +29,7 @@ from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.commit.gathering import REWRITTEN_BYTES_MIN
 
 CELL_CHARACTERS_MAX = 1_000
+"""A page of rows with large texts stays a page, and is not megabytes."""
 
 KEPT_SECS = 30
 """For how long at least what a table keeps is not looked at again."""
