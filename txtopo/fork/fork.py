@@ -124,7 +124,7 @@ class ForkPoints:
         """
         # A state that can't be copied begins empty in the fork, whatever its table keeps.
         tables = {n: table for n, table in origin.tables().items() if isinstance(origin.states[n], CanBeForked)}
-        descriptions = {name: found for name, table in tables.items() if (found := table.look()) is not None}
+        descriptions = {name: found for name, table in tables.items() if (found := table.describe()) is not None}
         all_kept = {name: tables[name].all_kept() for name in descriptions}
         parts = journal_around({*txids, *itertools.chain(*all_kept.values())})
         if not parts:

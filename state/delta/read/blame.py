@@ -102,7 +102,7 @@ def blame(metadata_dir: Folder, journal: JournalSearch, key: Sequence[str], stat
     for name, known in tables.items():
         if state in {None, name}:
             reader = _KeyReader.of(
-                name, Location.beside(metadata_dir, table_path(metadata_dir, known)), journal, headers
+                name, Location.in_store_of(metadata_dir, table_path(metadata_dir, known)), journal, headers
             )
             misfit = reader if isinstance(reader, str) else reader.misfit(key)
             if misfit is None and not isinstance(reader, str):

@@ -59,7 +59,15 @@ from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
 from txtopo.files.folder import Folder
 from txtopo.files.places import folder_at
-from txtopo.journal.ending import READS_MAX, JournalEnd, journal_below, last_writes, read_beside, read_end, table_path
+from txtopo.journal.ending import (
+    READS_MAX,
+    JournalEnd,
+    journal_below,
+    last_writes,
+    read_consistently,
+    read_end,
+    table_path,
+)
 from txtopo.journal.entries import JournalHeader
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
@@ -204,7 +212,7 @@ def _together(  # noqa: PLR0913, PLR0917 - what is read, of which tables, and ho
             cause = error
             return None
 
-    view = read_beside(find_journal(metadata_dir, topology_id), read_once)
+    view = read_consistently(find_journal(metadata_dir, topology_id), read_once)
     if view is not None:
         return view
     raise StateAccessError(
@@ -363,7 +371,7 @@ def committed_in_tables(metadata_dir: Folder, topology_id: str) -> tuple[int, in
         return begun.bound(txids), max((txid or 0 for txid in txids.values()), default=0)
 
     try:
-        return read_beside(find_journal(metadata_dir, topology_id), read_once)
+        return read_consistently(find_journal(metadata_dir, topology_id), read_once)
     except (TxtopoError, *WORLD_ERRORS):
         return None
 
@@ -388,7 +396,7 @@ def _take_handles(
 ) -> dict[str, _Handle]:
     handles = {}
     for name, known in header.tables.items():
-        location = Location.beside(metadata_dir, table_path(metadata_dir, known), storage_options)
+        location = Location.in_store_of(metadata_dir, table_path(metadata_dir, known), storage_options)
         table = location.existing()
         owner = None if table is None else Owner.of(table)
         if table is None or owner is None or str(table.metadata().id) != known.identity:
