@@ -10,7 +10,7 @@ import pytest
 from state import MemoryStore, TransactionalState
 from tests.api.components.test_partitioned import Log, LogSpout
 from txtopo.api.components.partitioned import as_transactional
-from txtopo.api.components.planned import Planned, Turn
+from txtopo.api.components.planned import BeginReason, Planned
 from txtopo.api.components.spout import Coordinator, Lag
 from txtopo.api.store import Lead, Store
 from txtopo.assembly.feed.asked_spout import AskedSpout
@@ -33,7 +33,9 @@ def ask(first_txid: int, count: int, previous: Any, before: Planned = BEFORE) ->
     return CreateMetadata(first_txid, count, None if previous is None else {"spout": previous}, before)
 
 
-def planned(txid: int, metadata: Any, turn: Turn = Turn.INPUT, at_secs: float = NOW_SECS) -> TransactionMetadata:
+def planned(
+    txid: int, metadata: Any, turn: BeginReason = BeginReason.INPUT, at_secs: float = NOW_SECS
+) -> TransactionMetadata:
     return TransactionMetadata(txid, {"spout": metadata}, Planned(round(at_secs * 1_000), turn))
 
 
@@ -425,16 +427,16 @@ def answer(
 
 def test_a_quiet_source() -> None:
     """Once the time is up, a transaction without input begins, with the metadata of the one before; not earlier."""
-    quiet = MetadataCreated((planned(8, "before", Turn.QUIET, 1.0),), SourceStatus.WAITING)
+    quiet = MetadataCreated((planned(8, "before", BeginReason.QUIET, 1.0),), SourceStatus.WAITING)
     assert answer(Status(), asked_ms=900) == quiet
     assert answer(Status(), asked_ms=900, now_ms=999) == NOTHING
     assert answer(Status(), asked_ms=900, quiet_ms=None) == NOTHING
-    assert answer(Status(), asked_ms=900, before=Planned(900, Turn.QUIET)) == quiet
+    assert answer(Status(), asked_ms=900, before=Planned(900, BeginReason.QUIET)) == quiet
 
 
 def test_a_stop_is_no_silence() -> None:
     """A run that begins long after the last transaction listens first: input may have come in the meantime."""
-    quiet = MetadataCreated((planned(8, "before", Turn.QUIET, 1.0),), SourceStatus.WAITING)
+    quiet = MetadataCreated((planned(8, "before", BeginReason.QUIET, 1.0),), SourceStatus.WAITING)
     assert answer(Status(), asked_ms=901, before=Planned(0)) == NOTHING
     assert answer(Status(), asked_ms=900, before=Planned(0)) == quiet
 
@@ -443,7 +445,7 @@ def test_none_is_quiet_that_should_not_be() -> None:
     """No transaction without input begins before the first input, behind uncommitted ones, or after the end."""
     assert answer(Status(), asked_ms=0, first_txid=1, committed=0) == NOTHING
     assert answer(Status(), asked_ms=0, committed=6) == NOTHING
-    assert answer(Status(), asked_ms=0, before=Planned(0, Turn.END)) == NOTHING
+    assert answer(Status(), asked_ms=0, before=Planned(0, BeginReason.END)) == NOTHING
     assert answer(Status(SourceStatus.READY)).begun == (planned(8, 8, at_secs=1.0),)
 
 
@@ -461,11 +463,11 @@ def test_the_end() -> None:
     """It begins by itself, behind the last input; the source counts as exhausted only then."""
     assert answer(Status(SourceStatus.READY)).source is SourceStatus.READY
     assert answer(Status(SourceStatus.READY), at_end=False).source is SourceStatus.EXHAUSTED
-    end = MetadataCreated((planned(8, "before", Turn.END, 1.0),), SourceStatus.EXHAUSTED)
-    for turn in (Turn.INPUT, Turn.QUIET):
+    end = MetadataCreated((planned(8, "before", BeginReason.END, 1.0),), SourceStatus.EXHAUSTED)
+    for turn in (BeginReason.INPUT, BeginReason.QUIET):
         assert answer(Status(SourceStatus.EXHAUSTED), before=Planned(900, turn)) == end
     over = MetadataCreated((), SourceStatus.EXHAUSTED)
-    assert answer(Status(SourceStatus.EXHAUSTED), before=Planned(900, Turn.END)) == over
+    assert answer(Status(SourceStatus.EXHAUSTED), before=Planned(900, BeginReason.END)) == over
     assert answer(Status(SourceStatus.EXHAUSTED), at_end=False) == over
     assert answer(Status(SourceStatus.EXHAUSTED), first_txid=1, committed=0) == over
 
@@ -503,8 +505,10 @@ class Opaque(Status):
         return [0]
 
 
-@pytest.mark.parametrize(("previous", "turn"), [(None, Turn.INPUT), ({}, Turn.INPUT), ({}, Turn.QUIET)])
-def test_a_roll_back_is_told(previous: Any, turn: Turn) -> None:
+@pytest.mark.parametrize(
+    ("previous", "turn"), [(None, BeginReason.INPUT), ({}, BeginReason.INPUT), ({}, BeginReason.QUIET)]
+)
+def test_a_roll_back_is_told(previous: Any, turn: BeginReason) -> None:
     """Whatever the transaction is that it goes back to, also none: what came after it is to be taken again."""
     coordinator, clock = Opaque(SourceStatus.READY), Clock()
     feed = SpoutFeed(
@@ -525,6 +529,6 @@ def test_what_took_nothing_is_not_told() -> None:
     feed = SpoutFeed(
         [AskedSpout("spout", coordinator, OPAQUE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
     )
-    for first_txid, turn in ((5, Turn.QUIET), (6, Turn.QUIET), (7, Turn.INPUT)):
+    for first_txid, turn in ((5, BeginReason.QUIET), (6, BeginReason.QUIET), (7, BeginReason.INPUT)):
         feed.create(ask(first_txid, 1, {}, Planned(0, turn)), committed=first_txid - 1)
     assert coordinator.told == [4, 6]

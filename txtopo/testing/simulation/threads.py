@@ -62,7 +62,7 @@ class Work:
     """Work that was submitted and not done yet."""
 
     role: Role | None
-    """None: a thread of its own does it, beside all others."""
+    """None: a separate thread does it, beside all others."""
     do: Callable[[], None]
     is_lost: bool = False
     """Whether the executor has died that was to do it."""
