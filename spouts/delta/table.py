@@ -74,7 +74,7 @@ class Entry:
 
     def changes(self, kind: str) -> list[DataFile]:
         """Return the files that it adds, removes, or has changes in, but for those that only move rows."""
-        own = [action[kind] for action in self.actions if kind in action]
+        own = [each[kind] for each in self.actions if kind in each]
         return [file_of(each) for each in own if kind == "cdc" or each.get("dataChange", True)]
 
 
@@ -113,7 +113,7 @@ class InputTable:
         if owner is None:
             raise ConfigError(f"as_of_txid is {txid}; the table at {address} is of no topology of txtopo")
         try:
-            versions = TableVersions(self.location, table, owner.application)
+            versions = TableVersions(self.location, table, owner)
             found = versions.as_of(txid)
             reached = None if found is None else found.transaction_version(owner.application) or 0
             if found is not None and reached == txid:
@@ -206,12 +206,12 @@ class InputTable:
 
     def missing(self, files: Iterable[InputFile]) -> str | None:
         """Return the path of the first file that is gone; None if all are there."""
-        places = dict.fromkeys(place for file in files for place in file.file.places)
+        places = dict.fromkeys(place for each in files for place in each.file.places)
         return next((place for place in places if self.location.folder.size(place) is None), None)
 
     def _read(self, files: Iterable[InputFile], kind: str | None, version: int) -> list[InputFile]:
         files = list(files)
-        elsewhere = next((file.file.path for file in files if file.file.is_elsewhere), None)
+        elsewhere = next((each.file.path for each in files if each.file.is_elsewhere), None)
         if elsewhere is not None:
             raise InputError(
                 f"version {version} of the table at {self.location.address} has the file {elsewhere} of another table, "
@@ -221,8 +221,8 @@ class InputTable:
             return files
         told = {"_commit_version": str(version), **({} if kind is None else {"_change_type": kind})}
         return [
-            attrs.evolve(file, file=attrs.evolve(file.file, partition={**file.file.partition, **told}))
-            for file in files
+            attrs.evolve(each, file=attrs.evolve(each.file, partition={**each.file.partition, **told}))
+            for each in files
         ]
 
     def _check(self, table: DeltaTable) -> None:
@@ -299,7 +299,7 @@ class InputTable:
         owner, found = Owner.of(table), deque[tuple[int, int]]()
         if owner is not None:
             with contextlib.suppress(*WORLD_ERRORS):  # entries that are gone are told of when they are read
-                for rollback in TableVersions(self.location, table, owner.application).rollbacks(version - 1):
+                for rollback in TableVersions(self.location, table, owner).rollbacks(version - 1):
                     found.appendleft((rollback.restored or 0, rollback.version))
         return list(found)
 
@@ -319,7 +319,7 @@ class InputTable:
             return version
         read: list[LogEntry | None] = []
         at, last = version - 1, None
-        while over := [turn for turn in self.turns(table, at + 1) if turn[0] < at < turn[1]]:  # one at most
+        while over := [each for each in self.turns(table, at + 1) if each[0] < at < each[1]]:  # one at most
             last = last or over[0]
             while at > over[0][0]:
                 entry = read_entry(self.location, at)
