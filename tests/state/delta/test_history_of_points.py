@@ -404,7 +404,7 @@ def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path,
     def pausing(clean_up):
         look(clean_up)
         if not paused:
-            paused.append(deletion)
+            paused.append(clean_up)
             life.opened = life.declared.open("topology", "s", "life", 2)
             life.opened.roll_back(40)
             life.points = [20, 40]
