@@ -159,25 +159,25 @@ class _StreamReader:
         """Return what a task emits of a range."""
         partitions = list(self.reader.partitions(start, end))
         if tasks > 1:  # Spark asks for no order of them, so each has its place by what it is
-            told = [_told(partition) for partition in partitions]
-            if expected is not None and _digest(told) != expected:
+            descriptions = [_told(partition) for partition in partitions]
+            if expected is not None and _digest(descriptions) != expected:
                 raise InputError(
                     f"partitions({start}, {end}) of {type(self.reader).__name__} returns others in a task than in the "
                     "driver, so tasks would leave some out; let it depend on the offsets alone, or read with one task"
                 )
-            order = sorted(range(len(told)), key=lambda at: (told[at], at))
+            order = sorted(range(len(descriptions)), key=lambda at: (descriptions[at], at))
             partitions = [partitions[at] for at in sorted(order[task::tasks])]
         return itertools.chain.from_iterable(map(self.reader.read, partitions))
 
 
 def _told(partition: Any) -> str:
     """Return what a partition is made of."""
-    made = json.dumps(getattr(partition, "__dict__", repr(partition)), sort_keys=True, default=repr, skipkeys=True)
-    return _ADDRESS.sub("", f"{type(partition).__qualname__} {made}")
+    text = json.dumps(getattr(partition, "__dict__", repr(partition)), sort_keys=True, default=repr, skipkeys=True)
+    return _ADDRESS.sub("", f"{type(partition).__qualname__} {text}")
 
 
-def _digest(told: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()[:16]
+def _digest(descriptions: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(descriptions)).encode()).hexdigest()[:16]
 
 
 class _SimpleReader:
@@ -241,10 +241,10 @@ def _numbers(offset: Any, at: str = "") -> Iterator[tuple[str, Any]]:
 
 def _has_gone_back(offset: Any, before: Any) -> bool:
     """Return whether an offset differs from an earlier one only by smaller numbers."""
-    now, then = dict(_numbers(offset)), dict(_numbers(before))
-    pairs = [(value, then[at]) for at, value in now.items() if at in then and value != then[at]]
+    now, former = dict(_numbers(offset)), dict(_numbers(before))
+    pairs = [(value, former[at]) for at, value in now.items() if at in former and value != former[at]]
     are_numbers = all(isinstance(each, int | float) for pair in pairs for each in pair)
-    return bool(pairs) and now.keys() == then.keys() and are_numbers and all(new < old for new, old in pairs)
+    return bool(pairs) and now.keys() == former.keys() and are_numbers and all(new < old for new, old in pairs)
 
 
 class _DataSourceCoordinator(Coordinator):
@@ -318,8 +318,8 @@ class _DataSourceCoordinator(Coordinator):
         """
         if self._is_checked:
             return
-        others = [self._spout.reader() for _ in range(2)]
-        first, second = (other.digest(self._place, self._latest) for other in others)
+        readers = [self._spout.reader() for _ in range(2)]
+        first, second = (other.digest(self._place, self._latest) for other in readers)
         if first == second != digest:
             raise InputError(
                 f"source {self._spout.source.name()!r} can't read again what is from {self._place} to {self._latest}: "
@@ -327,7 +327,7 @@ class _DataSourceCoordinator(Coordinator):
                 "after a crash have, gets something else. Let partitions() and readBetweenOffsets() return what the "
                 "offsets say, or put its rows into files or a topic first"
             )
-        for other in others:
+        for other in readers:
             _stop(other, self._spout.source.name())
         self._is_checked = True
 
@@ -439,8 +439,8 @@ class _DataSourceEmitter(Emitter):
 
 def _has_times(kind: pa.DataType) -> bool:
     """Return whether a type has times somewhere, which Spark takes for local ones if they have no zone."""
-    inner = [kind.field(number).type for number in range(kind.num_fields)]
-    return pa.types.is_timestamp(kind) or any(map(_has_times, inner))
+    parts = [kind.field(number).type for number in range(kind.num_fields)]
+    return pa.types.is_timestamp(kind) or any(map(_has_times, parts))
 
 
 def _as_spark(values: Sequence[Any], field: pa.Field) -> pa.Array:

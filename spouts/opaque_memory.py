@@ -73,7 +73,7 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
         """Return the index of the first row and the index after the last row, for partitions that emitted rows."""
         previous = previous_metadata or {}
-        moved = {key: taken for key, taken in (metadata or {}).items() if previous.get(key) != taken}
+        moved = {key: part for key, part in (metadata or {}).items() if previous.get(key) != part}
         return {key: (start, end) for key, (start, end) in moved.items()}
 
 

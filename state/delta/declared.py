@@ -24,7 +24,7 @@ from txtopo.errors import ConfigError
 
 
 class DeclaredDeltaTable(State, CanBeForked, KeepsVersions):
-    """A state in a Delta table of its own."""
+    """A state in a Delta table."""
 
     def __init__(
         self,

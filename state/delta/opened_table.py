@@ -137,15 +137,19 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
                 raise writer.divergence(txid, f"the write of transaction {txid} needs {missing}; nothing was written")
         change = writer.put(txid, lambda: self._change(txid, note))
         if change is not None:
-            self._log_upkeep.written(change, writer.removed_by(change))
+            self._note(change)
             self._landed(note)
 
     def _put(self, change: Change) -> bool:
         """Put the version after the head; see :meth:`TableWriter.put_next`."""
         is_put = self._writer.put_next(change)
         if is_put:
-            self._log_upkeep.written(change, self._writer.removed_by(change))
+            self._note(change)
         return is_put
+
+    def _note(self, change: Change) -> None:
+        rows_grown = None if change.txid is None else change.rows_grown
+        self._log_upkeep.written(self._writer.removed_by(change), rows_grown)
 
     def write(self, txid: int, values: Writes) -> None:
         """Write the values in one Delta write; without values, only record the txid; see :meth:`OpenedState.write`.

@@ -117,7 +117,7 @@ def _kinds_of(function: Callable[..., Any]) -> Mapping[str, Any]:
             continue
         while name not in kinds:
             try:
-                kinds[name] = eval(kind, names) if isinstance(kind, str) else kind  # noqa: S307 - our own annotation
+                kinds[name] = eval(kind, names) if isinstance(kind, str) else kind  # noqa: S307 - our annotation
             except NameError as error:
                 missing = str(error.name)
                 names[missing] = _Unimported(missing, (), {})

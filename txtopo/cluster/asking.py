@@ -1,4 +1,4 @@
-"""Asks several others at once, each on a thread of its own, so that one that hangs delays nobody."""
+"""Asks several others at once, each on a separate thread, so that one that hangs delays nobody."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def first_answer(
         NobodyAnswers: all have failed, or ``secs`` are over.
     """
     errors: list[Exception] = []
-    left, waiting = list(asks), list[Future[T]]()
+    asks_left, waiting = list(asks), list[Future[T]]()
     deadline, next_at = time.monotonic() + secs, 0.0
-    while left or waiting:
-        while left and time.monotonic() >= next_at:
-            waiting.append(asked(left.pop(0)))
+    while asks_left or waiting:
+        while asks_left and time.monotonic() >= next_at:
+            waiting.append(asked(asks_left.pop(0)))
             next_at = time.monotonic() + apart_secs
-        came = _completed(waiting, min(deadline, next_at) if left else deadline)
+        came = _completed(waiting, min(deadline, next_at) if asks_left else deadline)
         for answer in came:
             waiting.remove(answer)
             error = answer.exception()
@@ -81,6 +81,6 @@ def _completed(answers: Sequence[Future[T]], until: float) -> list[Future[T]]:
     """Wait until ``until`` for the first answer; return all that are there."""
     while True:
         secs = min(_POLL_SECS, max(0.0, until - time.monotonic()))
-        done = wait(answers, secs, FIRST_COMPLETED).done
-        if done or time.monotonic() >= until:
-            return [answer for answer in answers if answer in done]
+        completed = wait(answers, secs, FIRST_COMPLETED).done
+        if completed or time.monotonic() >= until:
+            return [answer for answer in answers if answer in completed]

@@ -105,10 +105,10 @@ class ClusterClient:
         """
 
         def leader_by(seed: str) -> str:
-            found = self._get(seed, "leader").get("leader")
-            if found is None:
+            address = self._get(seed, "leader").get("leader")
+            if address is None:
                 raise ClusterError(f"{seed}: nobody leads at the moment")
-            return str(found)
+            return str(address)
 
         try:
             return first_answer([partial(leader_by, seed) for seed in self._seeds], _UNSOUND)
@@ -209,8 +209,8 @@ class ClusterClient:
         try:
             answer = self._client.get(url, params={"start": start}, timeout=_LOG_SECS)
         except httpx.TransportError as error:
-            told = str(error) or type(error).__name__
-            raise ClusterError(f"the supervisor at {supervisor} does not answer: {told}") from error
+            message = str(error) or type(error).__name__
+            raise ClusterError(f"the supervisor at {supervisor} does not answer: {message}") from error
         if answer.status_code == HTTPStatus.NOT_FOUND:
             return None
         if not answer.is_success:
@@ -292,11 +292,11 @@ class ClusterClient:
         return self.change(name, "kill", wait_secs)
 
     def change(
-        self, name: str, what: str, wait_secs: float | None = None, settings: Mapping[str, str] | None = None
+        self, name: str, change: str, wait_secs: float | None = None, settings: Mapping[str, str] | None = None
     ) -> TopologySummary:
         """Ask for what one of the four methods above does, by its name; only ``rebalance`` has settings."""
-        body = {"settings": dict(settings or {})} if what == "rebalance" else None
-        path = f"topology/{quote(name, safe='')}/{what}" + ("" if wait_secs is None else f"/{wait_secs:g}")
+        body = {"settings": dict(settings or {})} if change == "rebalance" else None
+        path = f"topology/{quote(name, safe='')}/{change}" + ("" if wait_secs is None else f"/{wait_secs:g}")
         is_sent_again = False
 
         def send() -> TopologySummary:
@@ -310,11 +310,11 @@ class ClusterClient:
             # 1. The leader carries out a request. 2. Its answer is lost. 3. It refuses the same request when it comes
             # again, because a topology that is REBALANCING, or gone, takes none. So this refusal means success.
             except TransitionError:
-                if is_sent_again and what == "rebalance":
+                if is_sent_again and change == "rebalance":
                     return self.topology(name)
                 raise
             except NotAlive:
-                if is_sent_again and what == "kill":
+                if is_sent_again and change == "kill":
                     return TopologySummary(name, name, status="KILLED", seconds_left=0.0)
                 raise
 

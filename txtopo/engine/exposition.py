@@ -140,14 +140,14 @@ class WrittenMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of all files."""
-        found: dict[str, Metric] = {}
+        by_name: dict[str, Metric] = {}
         for value, path in self._files().items():
             for metric in _metrics_in(path):
-                one = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
-                if one.type == metric.type:  # runs of two versions may disagree; Prometheus takes one type a name
+                merged = by_name.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+                if merged.type == metric.type:  # runs of two versions may disagree; Prometheus takes one type a name
                     for sample in metric.samples:
-                        one.samples.append(sample._replace(labels={**sample.labels, self._label: str(value)}))
-        yield from found.values()
+                        merged.samples.append(sample._replace(labels={**sample.labels, self._label: str(value)}))
+        yield from by_name.values()
 
 
 def _metrics_in(path: Path) -> list[Metric]:

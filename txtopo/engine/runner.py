@@ -131,10 +131,10 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
     control = control or RunControl()
     place = timeline or place_of(topology, config)
     if place is not None:
-        with Timeline(topology, config, place, metadata_dir=metadata_dir_if_any(topology, config)) as own:
-            both = own if observer is None else Observers(observer, own)
+        with Timeline(topology, config, place, metadata_dir=metadata_dir_if_any(topology, config)) as run_timeline:
+            both = run_timeline if observer is None else Observers(observer, run_timeline)
             report = _run(topology, config, control, spark, until, on_progress, on_stage, both)
-            own.ended = report.reason
+            run_timeline.ended = report.reason
             return report
     return _run(topology, config, control, spark, until, on_progress, on_stage, observer)
 

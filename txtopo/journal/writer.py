@@ -199,16 +199,16 @@ class JournalWriter(KeptJournal):
             self._path = self._name()
         line = _line(self._header)
         try:
-            begun = self._folder.begin(self._path, line)
+            part = self._folder.begin(self._path, line)
         except OSError as error:
             raise self._not_written(error) from error
-        if begun is None:
+        if part is None:
             raise StopError(
                 f"the journal's file {self._folder}/{self._path} exists already: another coordinator has epoch "
                 f"{self._header.epoch}, of another store or before this one's was restored; nothing was written. Start "
                 "again with the store that belongs to the journal; each start has a higher epoch"
             )
-        self._file: Growing = begun
+        self._file: Growing = part
         self._has_entries = self._is_part_over = False
         self._headers[self._path] = self._header
 

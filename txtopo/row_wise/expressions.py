@@ -126,7 +126,7 @@ class _OfPolars:
     def both(self) -> tuple[pl.Expr, pl.Expr | None]:
         """Return the expression, and what is true where an integer would wrap."""
         if isinstance(self._both, bytes):
-            self._both = pickle.loads(self._both)  # noqa: S301 - our own bytes
+            self._both = pickle.loads(self._both)  # noqa: S301 - our bytes
         both: tuple[pl.Expr, pl.Expr | None] = self._both
         return both
 

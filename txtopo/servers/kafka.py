@@ -223,10 +223,10 @@ class KafkaTopics:
 
     def _led(self, topic: str) -> int | None:
         """Return how many partitions of a topic have a leader; None if the topic does not exist."""
-        found = self.admin().list_topics(timeout=_ANSWER_SECS).topics.get(topic)
-        if found is None or found.error is not None:
+        topic_metadata = self.admin().list_topics(timeout=_ANSWER_SECS).topics.get(topic)
+        if topic_metadata is None or topic_metadata.error is not None:
             return None
-        return len([partition for partition in found.partitions.values() if partition.leader >= 0])
+        return len([partition for partition in topic_metadata.partitions.values() if partition.leader >= 0])
 
     def _serves(self, topic: str, partitions: int) -> bool:
         """Return whether all partitions of a topic answer; a partition with a leader may not answer yet."""
@@ -241,11 +241,11 @@ class KafkaTopics:
             answer.result(READY_SECS)
 
     @staticmethod
-    def _wait(condition: Callable[[], bool], what: str) -> None:
+    def _wait(condition: Callable[[], bool], purpose: str) -> None:
         deadline = time.monotonic() + READY_SECS
         while not condition():
             if time.monotonic() > deadline:
-                raise RuntimeError(what)
+                raise RuntimeError(purpose)
             time.sleep(_POLL_SECS)
 
 
@@ -313,11 +313,11 @@ class KafkaBroker(KafkaTopics, JavaServer):
     def is_ready(self) -> bool:
         """Return whether it serves requests and leads all partitions."""
         try:
-            seen = self.admin().list_topics(timeout=1)
+            metadata = self.admin().list_topics(timeout=1)
         except _client().KafkaException:
             return False
-        led = (partition.leader >= 0 for topic in seen.topics.values() for partition in topic.partitions.values())
-        return bool(seen.brokers) and all(led)
+        led = (partition.leader >= 0 for topic in metadata.topics.values() for partition in topic.partitions.values())
+        return bool(metadata.brokers) and all(led)
 
     def _all_settings(self) -> dict[str, object]:
         listeners = ",".join(f"{protocol}://127.0.0.1:{port}" for protocol, port in self._ports.items())
@@ -386,8 +386,8 @@ class KafkaCluster(KafkaTopics, Server):
 
     def leader(self, topic: str, partition: int) -> KafkaBroker | None:
         """Return the broker that leads a partition; None if none does."""
-        found = self.admin().list_topics(topic, timeout=_ANSWER_SECS).topics[topic].partitions[partition]
-        return self._by_node.get(found.leader)
+        partition_metadata = self.admin().list_topics(topic, timeout=_ANSWER_SECS).topics[topic].partitions[partition]
+        return self._by_node.get(partition_metadata.leader)
 
 
 def _client() -> Any:

@@ -226,11 +226,11 @@ class CsvFormat(ByteRangeFormat):
         names = self._names_in(record.content)
         for name in self.fields.names:
             if names.count(name) != 1:
-                found = "occurs twice" if name in names else "is not"
+                problem = "occurs twice" if name in names else "is not"
                 shown = ", ".join(names)
-                which = "header, which is not UTF-8," if "\ufffd" in shown else "header"
+                header_text = "header, which is not UTF-8," if "\ufffd" in shown else "header"
                 raise InputError(
-                    f"{place}: column {name!r} {found} in the {which} {shown[:_HEADER_SHOWN]}; fix the file "
+                    f"{place}: column {name!r} {problem} in the {header_text} {shown[:_HEADER_SHOWN]}; fix the file "
                     "or the spout's fields"
                 )
         return names, end
@@ -294,8 +294,8 @@ def _first_line(handle: IO[bytes], begin: int) -> tuple[Record, int] | None:
     while line := handle.readline(RECORD_BYTES_MAX + len(b"\r\n")):
         content = line.removesuffix(b"\n").removesuffix(b"\r")
         if content:
-            kept = content if len(content) <= RECORD_BYTES_MAX else content[: min(KEPT_BYTES, RECORD_BYTES_MAX)]
-            return Record(begin, number, kept, len(content)), begin + len(line)
+            head = content if len(content) <= RECORD_BYTES_MAX else content[: min(KEPT_BYTES, RECORD_BYTES_MAX)]
+            return Record(begin, number, head, len(content)), begin + len(line)
         begin, number = begin + len(line), number + 1
     return None
 

@@ -41,14 +41,14 @@ class GivenUp:
         if hook is None or self._is_hook_running or not self._waiting:
             return
         self._is_hook_running = True
-        given, self._waiting = self._waiting, []
+        records, self._waiting = self._waiting, []
 
-        def on_done(done: Future[None]) -> None:
+        def on_done(future: Future[None]) -> None:
             self._is_hook_running = False
-            error = done.exception()
+            error = future.exception()
             if error is not None:
                 self._reader.collector.report_error(error)
-            for message_id, _ in given:
+            for message_id, _ in records:
                 # None if the partition was revoked while the hook ran: its new owner gives these records up again.
                 progress = self._reader.in_flight(message_id)
                 if progress is not None and error is None:
@@ -57,4 +57,4 @@ class GivenUp:
                     progress.retry(message_id, self._reader.now_ms() + AGAIN_MS)
             self._run_hook()
 
-        self._reader.context.offload(functools.partial(hook.take, [letter for _, letter in given]), on_done)
+        self._reader.context.offload(functools.partial(hook.take, [letter for _, letter in records]), on_done)

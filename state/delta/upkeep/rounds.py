@@ -12,7 +12,6 @@ import attrs
 
 from state.delta.log.checkpoints import checkpoint_path
 from state.delta.log.entries import entry_path
-from state.delta.log.put import Change
 from state.delta.upkeep.past import Removed, TablePast
 from state.delta.upkeep.schedule import Upkeep
 from txtopo.api.state import History
@@ -96,11 +95,14 @@ class LogUpkeep:
         """Keep what a history names from now on."""
         self.schedule = attrs.evolve(self.schedule, history=history)
 
-    def written(self, change: Change, removed: Removed) -> None:
-        """Take note of a version that this coordinator has made, and of the files that it no longer needs."""
-        if change.txid is not None:
+    def written(self, removed: Removed, rows_grown: int | None) -> None:
+        """Take note of a version that this coordinator has made, and of what it has removed.
+
+        ``rows_grown`` is how many rows more there are by a transaction; None if it has made none visible.
+        """
+        if rows_grown is not None:
             self._writes += 1
-            self._rows_grown += change.rows_grown
+            self._rows_grown += rows_grown
         if removed.places:
             self._removed.append(removed)
 

@@ -242,8 +242,8 @@ def distributor_of(config: ClusterConfig) -> CodeDistributor:
         if folder is None:
             raise ConfigError("nimbus.code.distributor is shared: set nimbus.code.distributor.folder, too")
         return SharedFolderCodeDistributor(folder)
-    own: CodeDistributor = config.made("nimbus.code.distributor", CodeDistributor)
-    return own
+    distributor: CodeDistributor = config.made("nimbus.code.distributor", CodeDistributor)
+    return distributor
 
 
 @attrs.frozen

@@ -77,8 +77,8 @@ def build(code: Path, unpacked: Path, settings: Mapping[str, str] | None = None)
     unpacked.mkdir(parents=True)
     with zipfile.ZipFile(code / ARCHIVE_NAME) as archive:
         archive.extractall(unpacked)
-    given = submission.settings if settings is None else settings
-    target = load_target(f"{submission.module}:{submission.attribute}", given, unpacked)
+    driver_settings = submission.settings if settings is None else settings
+    target = load_target(f"{submission.module}:{submission.attribute}", driver_settings, unpacked)
     if target.topology.id != submission.topology_id:
         raise SubmissionError(f"the code builds topology {target.topology.id!r}, not {submission.topology_id!r}")
     target.config.of_kind(kind_of(target.topology))

@@ -113,13 +113,13 @@ class StartOutput:
 
 def why_it_did_not_start(error: Exception, output: str) -> str:
     """Return why Spark did not start, with a hint; if its JVM died, the JVM's last lines follow."""
-    cause, said = line_that_matters(str(error)), ""
+    cause, advice = line_that_matters(str(error)), ""
     if not isinstance(error, Py4JJavaError):  # the JVM died before it could report an error to Python
         output, _, _ = output.partition(_HEADER.decode())
         lines = [line.rstrip() for line in output.splitlines() if line.strip() and not line.startswith("\tat ")]
-        said = "".join(f"\n  {line}" for line in lines[-_LINES_SHOWN:])
-    hints = [hint for pattern, hint in _HINTS if re.search(pattern, cause + said)]
-    return "; ".join([f"Spark did not start: {cause}", *hints[:1]]) + said
+        advice = "".join(f"\n  {line}" for line in lines[-_LINES_SHOWN:])
+    hints = [hint for pattern, hint in _HINTS if re.search(pattern, cause + advice)]
+    return "; ".join([f"Spark did not start: {cause}", *hints[:1]]) + advice
 
 
 _HEADER = b"Traceback (most recent call last):"
