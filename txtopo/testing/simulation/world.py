@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from typing import Any
@@ -32,7 +32,7 @@ from txtopo.failpoints import ProcessDeath, armed
 from txtopo.files.places import folder_at
 from txtopo.fork.fork import Fork, ForkPoints, ForkSubject, fill
 from txtopo.fork.forking import begun_after, state_of
-from txtopo.journal.entries import JournalHeader
+from txtopo.journal.entries import JournalHeader, JournalPart
 from txtopo.journal.journal import counting_parts
 from txtopo.journal.search import EnteredGroup
 from txtopo.testing.checkers import AttemptChecker, CoreChecker, Oracle, TableChecker, Version, require
@@ -427,7 +427,7 @@ class World(Surroundings):
         parts, committed = durable.journal(), state.committed()
         points = [point.txid for point in self._checks.promised()]
         wanted = self.random.choice(points)
-        found = ForkPoints.of(origin, lambda _: parts, committed.txid, points)
+        found = ForkPoints.of(origin, committed.txid, points)
         point, obstacles = found.find(wanted)
         with self._checks.keeping():
             require(
@@ -561,7 +561,7 @@ class World(Surroundings):
             points = [point.txid for point in self._checks.promised()]
             if not points:  # the last one has aged out meanwhile
                 return
-            past = Past.of(subject, lambda _: self.durable.journal(), CoordinatorRecord.of(coordinator_state, 0))
+            past = Past.of(subject, CoordinatorRecord.of(coordinator_state, 0))
             if self._paused or self.random.random() < OFFERED:
                 offered = (point.txid for point in past.standing[1:] if point.txid)
                 points = [txid for txid in offered if txid not in points] or points
@@ -580,7 +580,7 @@ class World(Surroundings):
 
     def _repair_subject(self) -> RepairSubject:
         plan, states = self._plan, self._topology.plan.states
-        return _Subject(plan.topology_id, plan.kinds, states, folder_at("/nowhere"), {}, (), self.durable.tables)
+        return _Subject(plan.topology_id, plan.kinds, states, folder_at("/nowhere"), {}, durable=self.durable)
 
     def _environment(self, process: Process) -> Environment:
         @contextlib.contextmanager
@@ -738,8 +738,13 @@ class World(Surroundings):
 class _Subject(RepairSubject):
     """The topology, for who goes back."""
 
-    simulated: Mapping[str, SimulatedTable] = attrs.field(factory=dict)
+    durable: Durable = attrs.field(kw_only=True)
+
+    def around(self, txids: Iterable[int]) -> list[JournalPart]:
+        """Return its journal, which is small."""
+        del txids
+        return self.durable.journal()
 
     def tables(self) -> dict[str, StateTable]:
         """Return its tables, which only who goes back looks at."""
-        return {name: SimulatedStateTable(self.simulated[name], self.topology_id) for name in self.states}
+        return {name: SimulatedStateTable(self.durable.tables[name], self.topology_id) for name in self.states}
