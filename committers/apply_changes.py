@@ -370,7 +370,7 @@ class ApplyChanges(ReducingCommitter, DescribesFolds, ChecksTables):
     def _keep_versions(self, events: _Events, keys: pa.Table, row: _RowsBefore) -> None:
         """Place events in the history, and remember the keys whose versions have changed; ``row`` is in the table."""
         grave = _RowsBefore.of(self._graves, keys, self._grave + self._trail)
-        known, is_whole = self._known(keys, row, grave)
+        known, is_whole = self._known_versions(keys, row, grave)
         rows, count = events.rows, events.rows.num_rows
         txids, times = np.full(count, self.attempt.txid), cast_array(rows[self._time or ""], _TIME)
         repeats = self._next_repeats(keys, rows, events.numbers)
@@ -389,7 +389,7 @@ class ApplyChanges(ReducingCommitter, DescribesFolds, ChecksTables):
         schema = pa.schema([*_REMEMBERED.items(), *self._sequence.arrow_schema()])
         return pa.table([*remembered, *sequence], names=schema.names).cast(schema)
 
-    def _known(self, keys: pa.Table, row: _RowsBefore, grave: _RowsBefore) -> tuple[pa.Table, Mask]:
+    def _known_versions(self, keys: pa.Table, row: _RowsBefore, grave: _RowsBefore) -> tuple[pa.Table, Mask]:
         """Return what the tables know of versions, and for each key whether these are all that it has ever had.
 
         Where nothing is remembered it is the latest one alone: the row, or what deleted it before there was a history.

@@ -16,7 +16,7 @@ from committers.aggregates.aggregate import Aggregate
 from committers.aggregates.aggregation import AggregateCombiner, Aggregation, merged_rows
 from committers.aggregates.fields import fields_of
 from committers.aggregates.numbers import Count
-from committers.aggregates.retracting import counted, overdrawn, retracting
+from committers.aggregates.retracting import count_name, overdrawn, retracting
 from committers.changes import CHANGES, DIFF, emit_changes, emit_expired
 from committers.inputs import field_mistakes
 from committers.spill import ReducingCommitter
@@ -137,7 +137,7 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
     def folds(self) -> Mapping[str, Mapping[str, str]]:
         """What each column of the state is made of, in words, as far as it is known."""
         if self._values:
-            return {self._state_name: self._declared(self._values).told}
+            return {self._state_name: self._declared(self._values).definition}
         reduction = Reduction.of(self._function) if self._is_plain else None
         folds = {"": f"{reduction.value} of {self._value}"} if isinstance(reduction, Reduction) else {}
         return {self._state_name: folds}
@@ -293,7 +293,7 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
         results = own.aggregation.results
         parts = [*self._rows, *map(in_memory, self._files)]
         if parts:
-            name = counted(values) if self._diff else ""
+            name = count_name(values) if self._diff else ""
             changes = self._state.reduce_changes(own.merged(pa.concat_tables(parts)), own.reductions, name)
             if name:
                 self._check_taken_back(values, changes.after)

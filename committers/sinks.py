@@ -118,7 +118,7 @@ class _DeltaSink(RichBolt):
             refused: dict[int, Exception] = {}
             self._context.offload(
                 lambda: self._write_what_fits(rows, refused),
-                lambda future: self._written(future.exception(), refused, tuples),
+                lambda future: self._on_written(future.exception(), refused, tuples),
             )
 
     def _write_what_fits(self, rows: pa.Table, refused: dict[int, Exception]) -> None:
@@ -140,7 +140,9 @@ class _DeltaSink(RichBolt):
                     middle = (start + end) // 2
                     parts += [(middle, end), (start, middle)]  # a stack: the first half is next, so rows stay in order
 
-    def _written(self, error: BaseException | None, refused: Mapping[int, Exception], tuples: Sequence[Tuple]) -> None:
+    def _on_written(
+        self, error: BaseException | None, refused: Mapping[int, Exception], tuples: Sequence[Tuple]
+    ) -> None:
         # One report for each first line: many rows are refused for the same reason.
         causes: dict[str, BaseException] = {str(each).partition("\n")[0]: each for each in refused.values()}
         if error is not None:

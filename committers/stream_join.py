@@ -181,7 +181,7 @@ class StreamJoin(TwoStreamCommitter, ICommitter):
         self._make_columns()
         new = [self._concatenated(side) for side in SIDES]
         keyed = [self._with_key(side, new[side]) for side in SIDES]
-        partners = [self._kept(side, keyed[RIGHT - side]) for side in SIDES]
+        partners = [self._partners_of(side, keyed[RIGHT - side]) for side in SIDES]
         lonely = self._lonely(partners[LEFT]) if self._keeps_met else None
         if self._keeps_met:
             partners[LEFT] = self._of_stream(partners[LEFT])
@@ -220,7 +220,7 @@ class StreamJoin(TwoStreamCommitter, ICommitter):
         is_null = [rows[name].is_null().to_numpy() for name in self._layout.sides[LEFT].key]
         return rows.filter(pa.array(np.logical_or.reduce(is_null)))
 
-    def _kept(self, side: int, new: pa.Table) -> pa.Table:
+    def _partners_of(self, side: int, new: pa.Table) -> pa.Table:
         """Return the kept rows of a side that have a key of some rows of the other one."""
         keys = new.select(list(self._layout.sides[RIGHT - side].key))
         if not keys.num_rows:

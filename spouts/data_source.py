@@ -89,7 +89,7 @@ class DataSourceSpout(TransactionalSpout):
         check_secs("poll_secs", poll_secs)
         self.source = source
         self.options = dict(options or {})
-        self.values = (fields or _fields_of(self._made())).with_attempt().without_attempt()
+        self.values = (fields or _fields_of(self._made_source())).with_attempt().without_attempt()
         """The fields after the attempt."""
         self.values.arrow_schema()
         self.output_fields = self.values.with_attempt()
@@ -101,7 +101,7 @@ class DataSourceSpout(TransactionalSpout):
         """Open the source for a process."""
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - PySpark's interface, where it is used
 
-        source, schema = self._made(), from_arrow_schema(self.values.arrow_schema())
+        source, schema = self._made_source(), from_arrow_schema(self.values.arrow_schema())
         try:
             return _StreamReader(source.streamReader(schema), self.rows_max)
         except NotImplementedError:
@@ -124,7 +124,7 @@ class DataSourceSpout(TransactionalSpout):
         del previous_metadata
         return {self.source.name(): (metadata["start"], metadata["end"])}
 
-    def _made(self) -> DataSource:
+    def _made_source(self) -> DataSource:
         from pyspark.sql.datasource import CaseInsensitiveDict  # noqa: PLC0415 - as above
 
         return self.source(CaseInsensitiveDict(self.options))
@@ -153,13 +153,13 @@ class _StreamReader:
 
     def digest(self, start: Any, end: Any) -> str:
         """Return a digest of the partitions of a range, whatever their order."""
-        return _digest(map(_told, self.reader.partitions(start, end)))
+        return _digest(map(_description, self.reader.partitions(start, end)))
 
     def read(self, start: Any, end: Any, task: int, tasks: int, expected: str | None) -> Iterable[Any]:
         """Return what a task emits of a range."""
         partitions = list(self.reader.partitions(start, end))
         if tasks > 1:  # Spark asks for no order of them, so each has its place by what it is
-            descriptions = [_told(partition) for partition in partitions]
+            descriptions = [_description(partition) for partition in partitions]
             if expected is not None and _digest(descriptions) != expected:
                 raise InputError(
                     f"partitions({start}, {end}) of {type(self.reader).__name__} returns others in a task than in the "
@@ -170,7 +170,7 @@ class _StreamReader:
         return itertools.chain.from_iterable(map(self.reader.read, partitions))
 
 
-def _told(partition: Any) -> str:
+def _description(partition: Any) -> str:
     """Return what a partition is made of."""
     text = json.dumps(getattr(partition, "__dict__", repr(partition)), sort_keys=True, default=repr, skipkeys=True)
     return _ADDRESS.sub("", f"{type(partition).__qualname__} {text}")

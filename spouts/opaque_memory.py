@@ -106,12 +106,12 @@ class _OpaqueMemoryCoordinator(PartitionedCoordinator):
         self._ends, self._begun = ends, 0
 
     def is_ready(self) -> bool:
-        return any(self._left(partition) > self._begun * self._take for partition in self._enabled())
+        return any(self._rows_left(partition) > self._begun * self._take for partition in self._enabled())
 
     def is_exhausted(self) -> bool:
-        return all(self._left(partition) == 0 for partition in self._lengths)
+        return all(self._rows_left(partition) == 0 for partition in self._lengths)
 
-    def _left(self, partition: Partition) -> int:
+    def _rows_left(self, partition: Partition) -> int:
         return self._lengths[partition] - self._ends.get(partition_key(partition), 0)
 
 

@@ -57,7 +57,7 @@ class Aggregate(ABC):
         """The fields whose values it aggregates."""
 
     @property
-    def told(self) -> str:
+    def definition(self) -> str:
         """What its partials are made of, in words: those of a table that were made otherwise can't be merged with them.
 
         Options that are as by default are left out.

@@ -117,11 +117,11 @@ class Aggregation:
         }
 
     @cached_property
-    def told(self) -> Mapping[str, str]:
+    def definition(self) -> Mapping[str, str]:
         """What each column of the partials is made of, in words."""
         by = f" by {self.diff}" if self.diff else ""
         return {
-            name + suffix: aggregate.told + by
+            name + suffix: aggregate.definition + by
             for name, aggregate in self.aggregates.items()
             for suffix in aggregate.suffixes
         }

@@ -45,7 +45,7 @@ def retracting(values: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
     return aggregates
 
 
-def counted(values: Mapping[str, Aggregate]) -> str:
+def count_name(values: Mapping[str, Aggregate]) -> str:
     """Return the name of the aggregate that counts all rows of changes."""
     return next(name for name, value in values.items() if _is_count(value))
 
@@ -91,9 +91,9 @@ class _CountedSum(Mean):
     """A sum that is null once there is no value any more."""
 
     @property
-    def told(self) -> str:
+    def definition(self) -> str:
         """That of a mean, which keeps the same."""
-        return Mean(self.field, where=self.where).told
+        return Mean(self.field, where=self.where).definition
 
     def result(self, partials: Sequence[Any]) -> Any:
         """Return the sum."""
@@ -113,7 +113,7 @@ class _Counted(Aggregate):
     of: Aggregate
 
     @property
-    def told(self) -> str:
+    def definition(self) -> str:
         """What is kept: all of it, whatever the aggregate makes of it."""
         return f"all of {', '.join(self.of.operands)}{f' where {self.where[0]}' if self.where else ''}"
 

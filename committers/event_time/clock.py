@@ -222,7 +222,7 @@ class EventClock(BatchBolt, ICommitter, BoundsSkew):
         row: tuple[Any, ...] = (None,) * 4 if stored is None else stored.value
         *_, watermark, names = row
         has_names = len(sources) > 1 or any(source.partition is not None for source in sources.values())
-        places = self._known(self._state.multi_get, sources, row) if (names is not None) is has_names else {}
+        places = self._stored_places(self._state.multi_get, sources, row) if (names is not None) is has_names else {}
         moved = self._moved(sources, places, now)
         before = None if watermark is None else micros_at(watermark)
         floor = MICROS_MIN if before is None else before
@@ -247,13 +247,13 @@ class EventClock(BatchBolt, ICommitter, BoundsSkew):
         if stored is None or len(sources) == 1 or stored.value[-1] is None:
             return {}
         latest: dict[str, int] = {}
-        for name, place in self._known(multi_get, sources, stored.value).items():
+        for name, place in self._stored_places(multi_get, sources, stored.value).items():
             if place.seen is not None:
                 component = next(source for source in sources if is_place_of(name, place_name(source, None, sources)))
                 latest[component] = max(place.seen, latest.get(component, place.seen))
         return latest
 
-    def _known(
+    def _stored_places(
         self, multi_get: Callable[[Sequence[Any]], Sequence[Any]], sources: Mapping[str, EventTime], row: Sequence[Any]
     ) -> dict[str, Place]:
         """Return the place of each source or partition that is in the state, given its row of the watermark."""

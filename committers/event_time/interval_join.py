@@ -189,11 +189,11 @@ class IntervalJoin(TwoStreamCommitter, ClockedCommitter):
     def refused(self, rows: pa.Table, stream: str) -> pa.Table:
         """Return rows of a side as its stream has them."""
         side = next(side for side in SIDES if stream.startswith(NAMES[side]))
-        return self._layout.whole(side, rows, EXPIRES)
+        return self._layout.stream_rows(side, rows, EXPIRES)
 
     def add(self, rows: pa.Table) -> None:
         """Emit the pairs that rows have with one another and with kept ones, and keep the rows."""
-        new = [self._new(of_side(rows, side), side) for side in SIDES]
+        new = [self._waiting_rows(of_side(rows, side), side) for side in SIDES]
         kept = self._partners(new)
         every = [pa.concat_tables([new[side], kept[side]]).combine_chunks() for side in SIDES]
         has_matched = self._emit_pairs(every, [each.num_rows for each in new])
@@ -207,7 +207,7 @@ class IntervalJoin(TwoStreamCommitter, ClockedCommitter):
             waiting.append(self._still_matching(new[side], side))
         self._state.append(pa.concat_tables(waiting))
 
-    def _new(self, rows: pa.Table, side: int) -> pa.Table:
+    def _waiting_rows(self, rows: pa.Table, side: int) -> pa.Table:
         """Return rows of a transaction in the columns of the state."""
         times = micros_in(rows[EXPIRES])
         reach = self._upper if side == LEFT else -self._lower

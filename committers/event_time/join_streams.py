@@ -123,7 +123,7 @@ class Layout:
                 )
 
     @property
-    def told(self) -> str:
+    def definition(self) -> str:
         """What kept rows are of, in words: how they are joined, and by which fields."""
         how = ("an inner", "a left", "a full")[len(self.outer)]
         return f"rows of {how} join by {' and '.join(', '.join(side.key) for side in self.sides)}"
@@ -188,7 +188,7 @@ class Layout:
         schema = self.schema
         return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in schema], schema)
 
-    def whole(self, side: int, rows: pa.Table, time: str = AT) -> pa.Table:
+    def stream_rows(self, side: int, rows: pa.Table, time: str = AT) -> pa.Table:
         """Return rows of a side with the fields of their stream; ``time`` is the column with the event time."""
         stream = self.sides[side]
         columns = dict(zip(stream.key, self.keys, strict=True)) | dict(self._payload(side))
@@ -198,7 +198,7 @@ class Layout:
 
     def shown(self, side: int, rows: pa.Table) -> pa.Table:
         """Return rows of a side with the names that they have in joined rows."""
-        return self.whole(side, rows).rename_columns(list(self.sides[side].shown.values()))
+        return self.stream_rows(side, rows).rename_columns(list(self.sides[side].shown.values()))
 
     def joined(self, left: pa.Table, right: pa.Table) -> pa.Table:
         """Return pairs of rows, in the same order, as joined rows."""
@@ -260,7 +260,7 @@ class TwoStreamCommitter(BatchBolt, DescribesFolds):
     @property
     def folds(self) -> Mapping[str, Mapping[str, str]]:
         """What the states are made of, in words."""
-        return {name: {"": self._layout.told} for name in self._state_names}
+        return {name: {"": self._layout.definition} for name in self._state_names}
 
     @property
     def grouped_by(self) -> Mapping[tuple[str, str], Sequence[Fields]]:

@@ -130,7 +130,7 @@ class WindowedCommitter(TimedCommitter, DescribesFolds):
     @property
     def folds(self) -> Mapping[str, Mapping[str, str]]:
         """What each column of the state is made of, in words."""
-        return {self._state_name: self._aggregation.told}
+        return {self._state_name: self._aggregation.definition}
 
     @property
     def grouped_by(self) -> Fields:

@@ -61,9 +61,9 @@ class InputFile:
             if not marked:
                 return
         for rows in folder.portions(self.file, schema, dead=dead):
-            yield self._told(rows)
+            yield self._with_feed_columns(rows)
 
-    def _told(self, rows: pa.Table) -> pa.Table:
+    def _with_feed_columns(self, rows: pa.Table) -> pa.Table:
         """Return rows with what the log says of them: Spark's files may have a column of that name, with nulls."""
         for name in {*FEED} & {*self.file.partition} & {*rows.column_names}:
             column = pa.repeat(pa.scalar(self.file.partition[name]).cast(FEED[name]), rows.num_rows)

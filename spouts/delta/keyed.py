@@ -109,7 +109,7 @@ class InputStep:
             ("insert", changes.only_in_b),
         ):
             if rows.count:
-                yield self._told(rows.rows, kind, schema)
+                yield self._feed_rows(rows.rows, kind, schema)
 
     def _schema(self, schema: pa.Schema) -> pa.Schema:
         """Return what is read: of the key's columns, which :func:`difference` finds by that, none has a null."""
@@ -124,7 +124,7 @@ class InputStep:
             [schema.empty_table(), *(rows for file in files for rows in file.portions(folder, schema))]
         )
 
-    def _told(self, rows: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
+    def _feed_rows(self, rows: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
         values: dict[str, Any] = {"_change_type": kind, "_commit_version": self.version}
         if kind == "delete":
             values[TXID_FIELD] = self.txid

@@ -328,7 +328,7 @@ class _DeltaCoordinator(Coordinator):
         if entry is None:
             if self._table.is_next(version):
                 return None
-            raise self._table.gone(version)
+            raise self._table.versions_gone(version)
         self._unread = version + 1
         return self._table.added(entry, is_own=owner is not None)
 
@@ -360,7 +360,7 @@ class _DeltaCoordinator(Coordinator):
         try:
             versions = KeyedVersions.at(location, location.handle(max(0, version)))
         except WORLD_ERRORS as error:
-            raise self._table.gone(version + 1) from error
+            raise self._table.versions_gone(version + 1) from error
         return versions if version >= 0 else versions.before_all()
 
     def _later(self, keyed: KeyedVersions) -> KeyedVersions:
@@ -368,7 +368,7 @@ class _DeltaCoordinator(Coordinator):
         location = self._table.location
         later = next((version for version in KeptLog.of(location.folder).versions() if version > keyed.version), None)
         if later is None or self._table.missing([InputFile(file) for file in keyed.files.values()]) is not None:
-            raise self._table.gone(keyed.version + 1)
+            raise self._table.versions_gone(keyed.version + 1)
         self._table.past_turns(location.handle(later), keyed.version + 1)
         return self._keyed_at(later)
 

@@ -280,7 +280,7 @@ class InputTable:
             "with another id"
         )
 
-    def gone(self, version: int) -> InputError:
+    def versions_gone(self, version: int) -> InputError:
         """Return the error for versions that are gone from a version on."""
         oldest = next((item.path for item in entries_from(self.location, version)), "none")
         return InputError(

@@ -79,7 +79,7 @@ class Bucket:
         items: dict[str, Item] = {}
         for path in paths:
             before = len(items)
-            items.update(self._found(path, is_hidden))
+            items.update(self._objects_of(path, is_hidden))
             if len(items) == before:
                 raise InputError(f"there is no file in {path}; put one there, or give another path")
             _check_number(path, items)
@@ -94,7 +94,7 @@ class Bucket:
         """List the objects of paths, each with its version: no object is asked for by itself."""
         items: dict[str, Item] = {}
         for path in paths:
-            items.update(self._found(path, is_unfinished))
+            items.update(self._objects_of(path, is_unfinished))
             _check_number(path, items)
         names = {path.removeprefix(f"{root}/"): path for path in items}
 
@@ -174,7 +174,7 @@ class Bucket:
             del fixed[-1]
         return _joined(bucket, "/".join(fixed))
 
-    def _found(self, path: str, is_skipped: Callable[[str], bool]) -> Iterator[tuple[str, Item]]:
+    def _objects_of(self, path: str, is_skipped: Callable[[str], bool]) -> Iterator[tuple[str, Item]]:
         """Yield the objects of a path, by their addresses; an object that is given itself may have any name."""
         bucket, fixed, pattern = _parts_of(path)
         is_empty = True

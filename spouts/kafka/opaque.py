@@ -105,8 +105,8 @@ class _OpaqueCoordinator(PlanningCoordinator, PartitionedCoordinator):
         self.planner.resume(positions, {})
         self._begun = 0
         if metadata:
-            self.planner.begun()
-            self._publisher.begun(txid, positions)
+            self.planner.transaction_begun()
+            self._publisher.transaction_begun(txid, positions)
 
     def partitions(self) -> list[Any]:
         self._begun += 1

@@ -140,7 +140,7 @@ class Planner:
         """Whether a transaction must make durable where partitions begin, even without records; see rule 1."""
         return not self._has_begun and bool(self._partitions)
 
-    def begun(self) -> None:
+    def transaction_begun(self) -> None:
         """Record that such a transaction exists."""
         self._has_begun = True
 
@@ -364,7 +364,7 @@ class Publisher:
         self._publish_at_secs = float("-inf")
         self._errors = Repeated(REPEAT_SECS, clock=now_secs)
 
-    def begun(self, txid: int, ends: Mapping[TopicPartition, int]) -> None:
+    def transaction_begun(self, txid: int, ends: Mapping[TopicPartition, int]) -> None:
         """Note where a transaction ends; a transaction that begins again replaces itself and later ones."""
         if self._group is not None:
             while self._begun and self._begun[-1][0] >= txid:

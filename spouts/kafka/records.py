@@ -243,14 +243,14 @@ class _JsonFormat(RecordFormat):
             messages = [message for message in messages if self._own.is_good(message, bad)]
         values = [message.value() for message in messages]
         contents = [b"{}" if value is None else value for value in values]
-        table = self._whole(contents)
+        table = self._all_objects(contents)
         return self._without_bad(messages, contents, bad) if table is None else [self._with_own(table, messages)]
 
     def rows(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[Sequence[Any]]:
         del messages, bad
         raise AssertionError("the fields of JSON have types")
 
-    def _whole(self, contents: Sequence[bytes]) -> pa.Table | None:
+    def _all_objects(self, contents: Sequence[bytes]) -> pa.Table | None:
         """Return the table of all objects; None if one is bad, or has several lines: then each is looked at."""
         lines = b"\n".join(contents)
         if lines.count(b"\n") != len(contents) - 1 or b"\r" in lines:

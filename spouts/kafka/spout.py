@@ -306,8 +306,8 @@ class _KafkaCoordinator(PlanningCoordinator, Coordinator):
         positions, ids = _planned(metadata)
         self.planner.resume(positions, ids)
         if positions:
-            self.planner.begun()  # this metadata is durable, and says where each partition begins
-        self._publisher.begun(txid, positions)
+            self.planner.transaction_begun()  # this metadata is durable, and says where each partition begins
+        self._publisher.transaction_begun(txid, positions)
 
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
         positions, ids = _planned(previous_metadata)
@@ -323,8 +323,8 @@ class _KafkaCoordinator(PlanningCoordinator, Coordinator):
                 # Durable with the metadata, so that the audit names the loss.
                 planned.setdefault("skipped", []).append([partition.partition, before, start])
             self.planner.positions[partition] = end
-        self._publisher.begun(txid, self.planner.positions)
-        self.planner.begun()
+        self._publisher.transaction_begun(txid, self.planner.positions)
+        self.planner.transaction_begun()
         return {"topics": topics}
 
     def is_ready(self) -> bool:

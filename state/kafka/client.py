@@ -129,7 +129,7 @@ class KafkaMarks:
             while start > 0:
                 start = max(0, end - window)
                 consumer.assign([library.TopicPartition(self.marks_topic, 0, start)])
-                mark = self._last(consumer, end)
+                mark = self._last_record(consumer, end)
                 if mark is not None:
                     return Mark.of_row(json.loads(mark))
                 window *= 16
@@ -137,7 +137,7 @@ class KafkaMarks:
         finally:
             consumer.close()
 
-    def _last(self, consumer: Any, end: int) -> bytes | None:
+    def _last_record(self, consumer: Any, end: int) -> bytes | None:
         last, deadline = None, time.monotonic() + ANSWER_SECS
         while time.monotonic() < deadline:
             with self.failing(f"marks in topic {self.marks_topic!r} can't be read"):

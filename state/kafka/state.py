@@ -183,7 +183,7 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
         if self._marks.topic not in existing_topics:
             last = (self._last_mark().txid or 0) if marks in existing_topics else 0
             if last:
-                raise DivergenceError(f"{self._gone()}; the state is at transaction {last}", txid=last)
+                raise DivergenceError(f"{self._topic_gone()}; the state is at transaction {last}", txid=last)
             self._marks.create(self._marks.topic, {})
         if marks not in existing_topics:
             self._marks.create(marks, {"cleanup.policy": "compact"}, partitions=1)
@@ -251,7 +251,7 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
         if self._writer is None:
             self._last_mark()  # a coordinator that is too late leaves without a trace
             if self._mark.txid and self._marks.topic not in self._marks.partitions():
-                raise StateFailure(self._gone())
+                raise StateFailure(self._topic_gone())
             self._writer = self.declared.writer(self._marks, self._limits)
             try:
                 self._marks.wait_until_stable(self.declared.retry_secs)
@@ -276,7 +276,7 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
             raise
         self._mark = mark
 
-    def _gone(self) -> str:
+    def _topic_gone(self) -> str:
         return (
             f"topic {self._marks.topic!r} of {self.declared.servers} is gone: create it again, with as many partitions "
             "as it had. The records that it had are not published again"

@@ -117,16 +117,16 @@ def misfit_in_columns(rows: pa.Table, key: Fields, *, is_postgresql: bool) -> tu
     for name in rows.column_names:
         column = rows[name]
         if pa.types.is_string(column.type) and is_postgresql:
-            is_misfit = _first(pc.match_substring(column, "\x00"))
-            if is_misfit is not None:
-                return is_misfit, f"field {name!r} has a text with a zero character, which PostgreSQL can't keep"
+            misfit_at = _first_true(pc.match_substring(column, "\x00"))
+            if misfit_at is not None:
+                return misfit_at, f"field {name!r} has a text with a zero character, which PostgreSQL can't keep"
         if pa.types.is_floating(column.type) and not is_postgresql:
-            is_misfit = _first(pc.is_nan(column))
-            if is_misfit is not None:
-                return is_misfit, f"field {name!r} is NaN, of which SQLite would make null"
+            misfit_at = _first_true(pc.is_nan(column))
+            if misfit_at is not None:
+                return misfit_at, f"field {name!r} is NaN, of which SQLite would make null"
         if not has_years(column):
-            is_misfit = next(at for at in range(rows.num_rows) if not has_years(column.slice(at, 1)))
-            return is_misfit, f"field {name!r} has a time outside of the years 1 to 9999"
+            misfit_at = next(at for at in range(rows.num_rows) if not has_years(column.slice(at, 1)))
+            return misfit_at, f"field {name!r} has a time outside of the years 1 to 9999"
     sizes = [
         pc.binary_length(rows[name]).cast(pa.int64())
         for name in key
@@ -136,13 +136,13 @@ def misfit_in_columns(rows: pa.Table, key: Fields, *, is_postgresql: bool) -> tu
         total = sizes[0]
         for size in sizes[1:]:
             total = pc.add(total, size)
-        is_misfit = _first(pc.greater(total, KEY_BYTES_MAX))
-        if is_misfit is not None:
-            return is_misfit, f"the key has more than {KEY_BYTES_MAX:,} bytes, which no index of PostgreSQL takes"
+        misfit_at = _first_true(pc.greater(total, KEY_BYTES_MAX))
+        if misfit_at is not None:
+            return misfit_at, f"the key has more than {KEY_BYTES_MAX:,} bytes, which no index of PostgreSQL takes"
     return None
 
 
-def _first(is_wrong: Any) -> int | None:
+def _first_true(is_wrong: Any) -> int | None:
     """Return the position of the first true value; None if there is none."""
     at = pc.index(is_wrong, True).as_py()
     return None if at < 0 else at

@@ -221,14 +221,14 @@ class _Sqlite(Transaction):
 
     def delete(self, keys: pa.Table, columns: Columns) -> None:
         condition = " AND ".join(f"{name} = ?" for name in self.names(columns)[: columns.keys])
-        self._many(f"DELETE FROM {self.table} WHERE {condition}", keys, columns)  # noqa: S608 - quoted
+        self._execute_many(f"DELETE FROM {self.table} WHERE {condition}", keys, columns)  # noqa: S608 - quoted
 
     def _insert(self, rows: pa.Table, columns: Columns, conflict: str = "") -> None:
         names = self.names(columns)
         marks = ", ".join("?" * len(names))
-        self._many(f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ({marks}){conflict}", rows, columns)  # noqa: S608 - quoted
+        self._execute_many(f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ({marks}){conflict}", rows, columns)  # noqa: S608 - quoted
 
-    def _many(self, statement: str, rows: pa.Table, columns: Columns) -> None:
+    def _execute_many(self, statement: str, rows: pa.Table, columns: Columns) -> None:
         for part in _portions(rows):
             self.run(statement, self._rows(part, columns))
 

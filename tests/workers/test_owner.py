@@ -83,7 +83,7 @@ class Noting(Owner):
 
     def ticked(self) -> None: ...
 
-    def over(self, error) -> None:
+    def ended(self, error) -> None:
         self.noted.put(("over", error))
 
 

@@ -69,11 +69,11 @@ class Threads(ABC):
 
     def aside(self, work: Callable[[], None]) -> Future[None]:
         """Do work beside all that is submitted, if that is possible; its error is in what is returned."""
-        return done(work)
+        return completed(work)
 
     def write(self, work: Callable[[], None]) -> Future[None]:
         """Make the writes of a group beside the commit work that asks for it, if that is possible."""
-        return done(work)
+        return completed(work)
 
     def wait(self, writing: Future[None], secs: float) -> None:
         """Wait for writes, but not for longer."""
@@ -105,7 +105,7 @@ class Threads(ABC):
         """Wait for the commit work unless abandoned, cancel the jobs, and wait for them, calling ``while_waiting``."""
 
 
-def done(work: Callable[[], None]) -> Future[None]:
+def completed(work: Callable[[], None]) -> Future[None]:
     """Do work at once; return how it has ended."""
     ended: Future[None] = Future()
     try:

@@ -100,7 +100,7 @@ class BackfillPlace:
         if committed is None:
             self._refuse_tables()
             self._refuse_first(first or 1)
-            committed = self._found(first, on_point)
+            committed = self._begin_state(first, on_point)
         else:
             self.holding.go_on(committed.txid)
         mark = committed.states.get(state)
@@ -131,7 +131,7 @@ class BackfillPlace:
             }
         )
 
-    def _found(self, first: int | None, on_point: Callable[[ForkPoint], None]) -> CommittedMark:
+    def _begin_state(self, first: int | None, on_point: Callable[[ForkPoint], None]) -> CommittedMark:
         before, marks = (first or 1) - 1, dict[str, StateMark]()
         if before and self.part.scratch:
             point = self._point(before)

@@ -121,7 +121,7 @@ class JournalFeed(Feed):
             self._recorded.update((transaction.txid, transaction) for transaction in transactions)
             if not transactions and not self._is_at_rest(txids[0]):
                 break
-        created = tuple(_begun(self._recorded[txid]) for txid in txids if txid <= self._follower.after)
+        created = tuple(_metadata_of(self._recorded[txid]) for txid in txids if txid <= self._follower.after)
         news = {transaction.txid: transaction for transaction in self._references.completed(created)}
         created = tuple(news.get(transaction.txid, transaction) for transaction in created)
         if created:
@@ -153,7 +153,7 @@ class JournalFeed(Feed):
         if self._follower.after >= next_txid or self.last is not None or now - self._asked_secs < REST_SECS:
             return False
         self._asked_secs = now
-        self.last = self._topology.rest()
+        self.last = self._topology.lead_if_free()
         if self.last is None:
             if not self._has_caught_up:
                 self._has_caught_up = True
@@ -192,6 +192,6 @@ def _up_to(assigned: Sequence[AssignedAttempt], failed: TransactionAttempt | Non
     return tuple(attempts if failed is None else attempts[: attempts.index(failed)])
 
 
-def _begun(recorded: JournalTransaction) -> TransactionMetadata:
+def _metadata_of(recorded: JournalTransaction) -> TransactionMetadata:
     planned = attrs.evolve(recorded.planned, turn=BeginReason.QUIET) if recorded.is_dead_letter else recorded.planned
     return TransactionMetadata(recorded.txid, recorded.metadata, planned)

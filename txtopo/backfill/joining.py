@@ -68,7 +68,7 @@ class JoinedTopology:
         """Raise a DivergenceError if its tables and its coordinator state are of two timelines; it may be running."""
         refuse_two_timelines(self._coordinator_state(GatheringLead()), tables_of(self.states))
 
-    def rest(self) -> int | None:
+    def lead_if_free(self) -> int | None:
         """Take the lead, and return the last committed transaction; None if a process leads the topology.
 
         Raises:

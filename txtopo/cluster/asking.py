@@ -22,7 +22,7 @@ class NobodyAnswers(Exception):
         self.errors = tuple(errors)
 
 
-def asked(ask: Callable[[], T]) -> Future[T]:
+def ask_in_thread(ask: Callable[[], T]) -> Future[T]:
     """Call ``ask`` on a daemon thread: the end of the process does not wait for it."""
     answer: Future[T] = Future()
 
@@ -51,7 +51,7 @@ def first_answer(
     """Return the first answer, and leave the slower ones to themselves.
 
     An ``unsound`` error does not count as an answer: the others may still give one. Any other error is the answer, and
-    is raised. The next one is asked ``apart_secs`` after the last, or as soon as that one fails.
+    is raised. The next one is ask_in_thread ``apart_secs`` after the last, or as soon as that one fails.
 
     Raises:
         NobodyAnswers: all have failed, or ``secs`` are over.
@@ -61,7 +61,7 @@ def first_answer(
     deadline, next_at = time.monotonic() + secs, 0.0
     while asks_left or waiting:
         while asks_left and time.monotonic() >= next_at:
-            waiting.append(asked(asks_left.pop(0)))
+            waiting.append(ask_in_thread(asks_left.pop(0)))
             next_at = time.monotonic() + apart_secs
         came = _completed(waiting, min(deadline, next_at) if asks_left else deadline)
         for answer in came:

@@ -27,7 +27,7 @@ from urllib.parse import quote
 import httpx
 
 from txtopo import errors
-from txtopo.cluster.asking import NobodyAnswers, asked, first_answer, is_answered
+from txtopo.cluster.asking import NobodyAnswers, ask_in_thread, first_answer, is_answered
 from txtopo.cluster.code.submission import Submission
 from txtopo.cluster.summaries import NimbusSummary, SubmittedTopology, SupervisorSummary, TopologySummary
 from txtopo.errors import ClusterError, NoLeader, NotAlive, NotLeader, TransitionError, TxtopoError, Unreachable
@@ -337,7 +337,7 @@ class ClusterClient:
         """Return the leader's JSON, however long it takes, for as long as the leader gives signs of life."""
         no_limit = httpx.Timeout(None, connect=_CONNECT_SECS)
         url = f"http://{leader}/api/v1/{path}"
-        answer = asked(lambda: self._client.post(url, timeout=no_limit, **body))
+        answer = ask_in_thread(lambda: self._client.post(url, timeout=no_limit, **body))
         heard_at = time.monotonic()
         while not is_answered(answer, _SIGN_SECS):
             if self._lives(leader):

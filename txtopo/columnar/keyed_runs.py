@@ -80,7 +80,7 @@ class KeyedRuns:
             return np.zeros(keys.num_rows, dtype=bool)
         hashed = HashedKeys.of(keys)
         has_row = np.zeros(hashed.keys.num_rows, dtype=bool)
-        _, positions, is_same = self._found(runs, hashed, after, keys.column_names)
+        _, positions, is_same = self._matches(runs, hashed, after, keys.column_names)
         has_row[positions[is_same]] = True
         return has_row if hashed.numbers is None else has_row[hashed.numbers]
 
@@ -88,12 +88,12 @@ class KeyedRuns:
         """Return the rows of some keys, a table of the key columns, that some runs have after a time, in parts."""
         if not runs:
             return []
-        rows, _, is_same = self._found(runs, HashedKeys.of(keys), after)
+        rows, _, is_same = self._matches(runs, HashedKeys.of(keys), after)
         if is_same.all():
             return rows
         return [pa.concat_tables(rows).filter(pa.array(is_same))]
 
-    def _found(
+    def _matches(
         self, runs: Collection[Run], keys: HashedKeys, after: int, names: Sequence[str] | None = None
     ) -> tuple[list[pa.Table], Positions, Mask]:
         """Return the rows after a time whose keys have the hashes of some, the key of each, and whether that is its."""

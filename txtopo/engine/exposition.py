@@ -39,7 +39,7 @@ _CONNECTIONS_MAX = 16  # each costs a thread
 
 
 @contextlib.contextmanager
-def written(metrics: RunMetrics, path: Path, every_secs: float = WRITE_SECS) -> Iterator[None]:
+def metrics_file(metrics: RunMetrics, path: Path, every_secs: float = WRITE_SECS) -> Iterator[None]:
     """Write the metrics to a file every few seconds and at the end; a reader sees a whole file or none."""
     ended = threading.Event()
 

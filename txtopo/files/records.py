@@ -35,6 +35,16 @@ def name_in_json(field: attrs.Attribute[Any]) -> str:
     return str(field.metadata.get(_WRITTEN_NAME, field.name))
 
 
+def in_camel_case(_kind: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
+    """Give the fields of an attrs class names in camel case in JSON, but for those that have another one."""
+
+    def camel(name: str) -> str:
+        first, *others = name.rstrip("_").split("_")
+        return "".join([first, *(word.capitalize() for word in others)])
+
+    return [field.evolve(metadata={**written_as(camel(field.name)), **field.metadata}) for field in fields]
+
+
 def to_json(record: attrs.AttrsInstance) -> Any:
     """Return a record as JSON: dictionaries, lists, strings and numbers."""
     return _converter().unstructure(record)

@@ -57,7 +57,7 @@ class JournalFollower:
         self.planned: Planned = NEVER
         """When it was planned."""
         self._found_first = after == 0
-        first = next(iter(self._files.known()), None)
+        first = next(iter(self._files.complete_files()), None)
         if first is None or first[1].committed > after:
             begins = "is empty" if first is None else f"begins with transaction {first[1].committed + 1}"
             raise ConfigError(
@@ -78,7 +78,9 @@ class JournalFollower:
         try:
             transactions = self._read(file, header, bound, committed)
         except FileNotFoundError:  # a coordinator has just removed it, and those before it
-            raise self._lacks(max(self.after + 1, *(each.committed for _, each in self._files.known()))) from None
+            raise self._lacks(
+                max(self.after + 1, *(each.committed for _, each in self._files.complete_files()))
+            ) from None
         self._check_gap(transactions, bound)
         if transactions:
             self.after, self.epoch = transactions[-1].txid, header.epoch
@@ -103,7 +105,7 @@ class JournalFollower:
     def _next_file(self) -> tuple[Item, JournalHeader, int | None]:
         """Return the file with the next transaction, and the last one of it that counts; None if that is open."""
         self.refuse_gone_back(self.after)
-        files = self._files.known()
+        files = self._files.complete_files()
         at = max((index for index, (_, header) in enumerate(files) if header.committed <= self.after), default=None)
         if at is None:
             raise self._lacks(files[0][1].committed if files else self.after + 1)
@@ -112,7 +114,7 @@ class JournalFollower:
     def refuse_gone_back(self, txid: int) -> None:
         """Raise a DivergenceError if the topology has gone back behind a transaction that was read already."""
         if self.epoch and any(
-            header.committed < txid for _, header in self._files.known() if header.epoch > self.epoch
+            header.committed < txid for _, header in self._files.complete_files() if header.epoch > self.epoch
         ):
             raise DivergenceError(
                 f"the topology has gone back behind transaction {txid}, which was read from its journal already, "

@@ -40,7 +40,7 @@ class JournalFiles:
         self._headers: dict[str, JournalHeader] = {}
         self._begins: dict[str, int] = {}
 
-    def known(self) -> list[tuple[Item, JournalHeader]]:
+    def complete_files(self) -> list[tuple[Item, JournalHeader]]:
         """Return the files whose header is complete, oldest first; raise DivergenceError if a header is damaged."""
         files: list[tuple[Item, JournalHeader]] = []
         for file in journal_files(self.folder):
@@ -106,12 +106,12 @@ class JournalSearch:
         self._is_meant = is_meant
         self._sizes = sizes
 
-    def _known(self) -> list[tuple[Item, JournalHeader]]:
-        return [(file, header) for file, header in self._files.known() if self._is_meant(header)]
+    def _own_files(self) -> list[tuple[Item, JournalHeader]]:
+        return [(file, header) for file, header in self._files.complete_files() if self._is_meant(header)]
 
     def headers(self) -> list[JournalHeader]:
         """Return the headers of all files, oldest first, with the names of today; none if there is no journal."""
-        headers = self._known()
+        headers = self._own_files()
         return [by_names_in(headers[-1][1], JournalPart(header, ())).header for _, header in headers]
 
     def find(self, txid: int) -> EnteredGroup | None:
@@ -122,7 +122,7 @@ class JournalSearch:
 
     def all_with(self, txid: int) -> Iterator[EnteredGroup]:
         """Yield all groups with a transaction, newest first: also those that were dropped or undone."""
-        headers = self._known()
+        headers = self._own_files()
         for file, header in reversed(headers):
             try:
                 reaching = self._first_reaching(file, txid) if header.committed < txid else None
@@ -140,7 +140,7 @@ class JournalSearch:
         things stood after the group before, of which nothing else is there. Each file has its first group and its last
         one, a small one all. By the rules of :func:`~txtopo.journal.journal.counting_parts`, some do not count.
         """
-        headers = self._known()
+        headers = self._own_files()
         if not headers:
             return []
         # Where a later file goes on, an earlier one has been left.
@@ -224,7 +224,7 @@ class JournalSearch:
             last: begin with the group that has this transaction; None: with the newest.
             reaching: end with the group that has this transaction.
         """
-        headers = self._known()
+        headers = self._own_files()
         newest = headers[-1][1] if headers else None
         bound: int | None = None
         """The last transaction that later files have not undone."""

@@ -98,10 +98,10 @@ class Objects:
             ):
                 return None
             tag = f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
-            self._objects[key] = self._kept(key, content, tag)
+            self._objects[key] = self._stored(key, content, tag)
             return tag
 
-    def _kept(self, key: str, content: bytes, tag: str) -> _Object:
+    def _stored(self, key: str, content: bytes, tag: str) -> _Object:
         now_secs = self._now_secs()
         if self._folder is None:
             return _Object(len(content), tag, now_secs, content)

@@ -131,24 +131,24 @@ class KafkaTopics:
     ) -> None:
         """Create a topic with settings such as ``{"cleanup.policy": "compact"}``, and wait until it can be written."""
         new = _client().admin.NewTopic(topic, partitions, replicas or self._replicas, config=dict(config or {}))
-        self._done(self.admin().create_topics([new]))
+        self._wait_for_answers(self.admin().create_topics([new]))
         self._wait(lambda: self._serves(topic, partitions), f"topic {topic!r} is not served")
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Give a topic ``partitions`` partitions in all, and wait until they can be written."""
-        self._done(self.admin().create_partitions([_client().admin.NewPartitions(topic, partitions)]))
+        self._wait_for_answers(self.admin().create_partitions([_client().admin.NewPartitions(topic, partitions)]))
         self._wait(lambda: self._serves(topic, partitions), f"topic {topic!r} is not served")
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, and wait until it is gone."""
-        self._done(self.admin().delete_topics([topic]))
+        self._wait_for_answers(self.admin().delete_topics([topic]))
         self._wait(lambda: self._led(topic) is None, f"topic {topic!r} is still there")
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
         """Delete the records of partitions before an offset each, as retention does."""
         kind = _client().TopicPartition
         places = [kind(topic, partition, offset) for partition, offset in before.items()]
-        self._done(self.admin().delete_records(places))
+        self._wait_for_answers(self.admin().delete_records(places))
 
     def produce(
         self,
@@ -236,7 +236,7 @@ class KafkaTopics:
             return False
 
     @staticmethod
-    def _done(answers: Mapping[Any, Future[Any]]) -> None:
+    def _wait_for_answers(answers: Mapping[Any, Future[Any]]) -> None:
         for answer in answers.values():
             answer.result(READY_SECS)
 

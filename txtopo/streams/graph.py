@@ -110,7 +110,7 @@ class Step:
         """Whether it is a step of rows."""
         return isinstance(self.component, RowStep)
 
-    def said(self) -> str:
+    def place_text(self) -> str:
         """Return where it was written, and what is there."""
         return f"{self.place}: {self.place.text or self.verb}"
 
@@ -159,7 +159,7 @@ class Graph:
     storage_options: Mapping[str, str] | None = attrs.field(default=None, kw_only=True, repr=False)  # may hold secrets
     untaken: dict[Any, Place] = attrs.field(factory=dict)
     """Aggregates that nothing has taken, which are no steps yet, with their lines."""
-    asked: set[Step] = attrs.field(factory=set)
+    clocks_used: set[Step] = attrs.field(factory=set)
     """Clocks that a step goes by: a join of two may do so with one of its own."""
 
     def add(self, step: Step) -> Step:
@@ -172,7 +172,9 @@ class Graph:
             namesake = next((each for each in self.steps if name in _names(each, kind)), None)
             if namesake is not None:
                 way = "name=…, or say both in one agg()" if kind == "step" else "another name, or union() them"
-                raise TopologyError(f"{kind} {name!r} is there already, of {namesake.said()}; give one of both {way}")
+                raise TopologyError(
+                    f"{kind} {name!r} is there already, of {namesake.place_text()}; give one of both {way}"
+                )
         step.states = {name: state.in_store(self.storage_options) for name, state in step.states.items()}
         self.steps.append(step)
         return step
@@ -238,7 +240,7 @@ class Graph:
         return needed
 
     def _warn(self) -> None:
-        used = {before for step in self.steps for before in step.before} | self.asked
+        used = {before for step in self.steps for before in step.before} | self.clocks_used
         unused = [(step.verb, step.place) for step in self.steps if step not in used and not step.is_sink]
         for verb, place in [*unused, *(("agg", place) for place in self.untaken.values())]:
             text = f"{place}: nothing takes what {verb} makes; append it to a table, or leave it out"
@@ -311,7 +313,7 @@ class _Building:
         for step in self._steps:
             if step.name and step.inputs:
                 self._declare(step)
-        self.places |= {spout.name: spout.said() for spout in spouts}
+        self.places |= {spout.name: spout.place_text() for spout in spouts}
         # What users look for comes first.
         states = {name: state for step in self._steps for name, state in step.states.items()}
         for name in sorted(states, key=lambda name: f"/{INTERNAL}/" in (states[name].address or "")):
@@ -324,7 +326,7 @@ class _Building:
         if step.taking is not None and (selected := self._selected(*inputs)) is not None:
             component, inputs = step.taking(selected[1]), (selected[0],)
         add = self.builder.set_committer_bolt if step.is_committer else self.builder.set_bolt
-        self.places[step.name] = step.said()
+        self.places[step.name] = step.place_text()
         declarer = add(step.name, component, step.parallelism or self._graph.parallelism)
         by = [step.by] * len(inputs) if isinstance(step.by, Grouping) else step.by
         subscribed = {
@@ -368,7 +370,7 @@ class _Building:
         (port,) = chain[0].inputs
         sources = self.sources(port)
         name = self._chains[last] = self._chain_name(last)
-        self.places[name] = " and ".join(dict.fromkeys(map(Step.said, chain)))
+        self.places[name] = " and ".join(dict.fromkeys(map(Step.place_text, chain)))
         bolt = RowsBolt(port.fields, [step.component for step in chain])
         declarer = self.builder.set_bolt(name, bolt, self._graph.parallelism)
         for component_id, stream in sources:

@@ -61,31 +61,31 @@ class Outputs(HasFields):
     """What a step makes besides."""
 
     @abstractmethod
-    def _other(self, stream: str) -> Stream:
+    def _stream_named(self, stream: str) -> Stream:
         """Return another stream of the step."""
 
     @step
     def __getitem__(self, stream: str) -> Stream:
         """Return another stream of the step that has made this one."""
-        return self._other(stream)
+        return self._stream_named(stream)
 
     @property
     @step
     def late(self) -> Stream:
         """What came too late for this step: of ``distinct`` and of windows."""
-        return self._other("late")
+        return self._stream_named("late")
 
     @property
     @step
     def untimed(self) -> Stream:
         """The rows without an event time: of ``distinct`` and of windows."""
-        return self._other("untimed")
+        return self._stream_named("untimed")
 
     @property
     @step
     def bad(self) -> Stream:
         """The records that do not fit the fields: of a source with ``bad=``."""
-        return self._other("bad-records")
+        return self._stream_named("bad-records")
 
 
 class Stream(RowVerbs["Stream"], Outputs):
@@ -111,9 +111,9 @@ class Stream(RowVerbs["Stream"], Outputs):
     @property
     def fields(self) -> Fields:
         """The stream's fields, with their types."""
-        return self._made().fields
+        return self._output().fields
 
-    def _made(self) -> Port:
+    def _output(self) -> Port:
         """Return what other steps take."""
         return self._port
 
@@ -128,7 +128,7 @@ class Stream(RowVerbs["Stream"], Outputs):
         """
         check_positive("rows", rows)
         check_positive("transactions", transactions)
-        return preview_of(self._graph, self._made(), rows, transactions=transactions, secs=secs)
+        return preview_of(self._graph, self._output(), rows, transactions=transactions, secs=secs)
 
     @step
     def union(self, *others: Stream) -> Stream:
@@ -140,14 +140,14 @@ class Stream(RowVerbs["Stream"], Outputs):
             if _kinds(other.fields) != _kinds(self.fields):
                 ours, theirs = (fields_text(stream.fields) for stream in (self, other))
                 raise FieldsError(f"one stream has {ours}, another {theirs}; give both the same fields")
-        streams, ports = [self], _ports_in(self._made())
+        streams, ports = [self], _ports_in(self._output())
         for other in others:  # one that is there already comes a second time by a separate step
-            more_ports = _ports_in(other._made())
+            more_ports = _ports_in(other._output())
             streams.append(other._ordered_as(self) if more_ports & ports or other.fields != self.fields else other)
             ports |= more_ports
         bases = list(dict.fromkeys(stream._base for stream in streams))
         clock = self._clock if all(stream._clock == self._clock for stream in streams) else None
-        parts: dict[str, Any] = {"inputs": tuple(stream._made() for stream in streams), "base": "-and-".join(bases)}
+        parts: dict[str, Any] = {"inputs": tuple(stream._output() for stream in streams), "base": "-and-".join(bases)}
         parts["streams"] = {DEFAULT_STREAM: self.fields.with_attempt()}
         is_changes = any(stream._is_changes for stream in streams)
         return self._step("union", clock_after=clock, is_changes=is_changes, **parts)
@@ -193,8 +193,8 @@ class Stream(RowVerbs["Stream"], Outputs):
         }
         ahead = optional_duration(ahead_max, "ahead_max")
         clock = EventClock(clock_id, time=field, **settings, ahead_max=ahead, close_at_end=close_at_end)
-        added = clock_step(self._graph, "event_time", self._base, clock_id, [self._made()], component=clock)
-        return Stream(self._graph, self._made(), Clock(added, field, duration(lateness, "lateness"), settings, ahead))
+        added = clock_step(self._graph, "event_time", self._base, clock_id, [self._output()], component=clock)
+        return Stream(self._graph, self._output(), Clock(added, field, duration(lateness, "lateness"), settings, ahead))
 
     @step
     def distinct(self, key: Names, *, within: Duration | None = None, name: str | None = None) -> Stream:
@@ -270,12 +270,12 @@ class Stream(RowVerbs["Stream"], Outputs):
         left, right = self._alone(), other._alone()
         other_keys = list(right._keys(other_keys))
         clocks = [stream._timed("join") if join.is_by_time else None for stream in (left, right)]
-        is_grouped_twice = left._made() == right._made() and keys != other_keys
-        is_timed_twice = left._made().step is right._made().step and clocks[0] != clocks[1]
+        is_grouped_twice = left._output() == right._output() and keys != other_keys
+        is_timed_twice = left._output().step is right._output().step and clocks[0] != clocks[1]
         if is_grouped_twice or is_timed_twice:  # a component is grouped in one way, and has one time
             right = right._ordered_as(right)
         sides = [
-            Side(stream._made(), own, clock, names)
+            Side(stream._output(), own, clock, names)
             for stream, own, clock, names in zip((left, right), (keys, other_keys), clocks, (None, rename), strict=True)
         ]
         port = Port(join.step(self._graph, sides))
@@ -321,7 +321,7 @@ class Stream(RowVerbs["Stream"], Outputs):
 
     def _alone(self) -> Stream:
         """Return the stream as one of one component, which a union is not."""
-        return self if self._made().step.verb != "union" else self._ordered_as(self)
+        return self if self._output().step.verb != "union" else self._ordered_as(self)
 
     @step
     def group_by(self, *keys: str) -> Grouped:
@@ -456,17 +456,17 @@ class Stream(RowVerbs["Stream"], Outputs):
 
     # What the methods are made of.
 
-    def _other(self, stream: str) -> Stream:
-        return Stream(self._graph, port_of(self._made().step, stream), is_changes=stream == CHANGES)
+    def _stream_named(self, stream: str) -> Stream:
+        return Stream(self._graph, port_of(self._output().step, stream), is_changes=stream == CHANGES)
 
     @property
     def _base(self) -> str:
-        return self._made().step.base
+        return self._output().step.base
 
     def _timed(self, verb: str) -> Clock:
         self._refuse_changes()
         clock = self._clock
-        if clock is None and self._made().step.verb == "union":
+        if clock is None and self._output().step.verb == "union":
             raise TopologyError(
                 f"the streams of this union have no clock in common; write union() before event_time() and {verb}()"
             )
@@ -484,7 +484,7 @@ class Stream(RowVerbs["Stream"], Outputs):
                 f"{clock.time!r} is another field than the event time by which {clock.step.name!r} goes, which was "
                 f"dropped; keep that, and give this one another name, or do {verb}() before"
             )
-        self._graph.asked.add(clock.step)
+        self._graph.clocks_used.add(clock.step)
         return clock
 
     def _kept_for(self, verb: str, ttl: Any) -> tuple[Mapping[str, Any], Sequence[Step]]:
@@ -538,7 +538,7 @@ class Stream(RowVerbs["Stream"], Outputs):
 
     def _check_diff(self, select: Select) -> None:
         """Raise a FieldsError if changes lose what tells rows that are taken back from others."""
-        before = self._made().step
+        before = self._output().step
         while self._is_changes and select.names.get(DIFF) != DIFF:
             if isinstance(before.component, Filter) and DIFF in before.component.condition.fields:
                 return
@@ -587,7 +587,7 @@ class Stream(RowVerbs["Stream"], Outputs):
         together: Collection[str] = (),
         **settings: Any,
     ) -> Stream:
-        settings.setdefault("inputs", (self._made(),))
+        settings.setdefault("inputs", (self._output(),))
         settings.setdefault("base", self._base)
         port = Port(self._graph.add(Step(verb=verb, **settings)))
         return Stream(self._graph, port, clock_after, is_changes=is_changes, together=together)
@@ -669,7 +669,7 @@ class Aggregated(Stream):
         keyed = f"{self._source._base}-by-{'-'.join(self._key)}"
         return keyed if self._windowing is None else self._windowing.name
 
-    def _made(self) -> Port:
+    def _output(self) -> Port:
         """Return the groups that are whole; their step is made when they are first taken as a stream."""
         self._graph.untaken.pop(self, None)
         if self._whole is None:
@@ -785,7 +785,7 @@ class Table(Outputs):
         ``changes.group_by(…).agg(…)`` are totals of totals: what has changed is taken back first. One of the aggregates
         is a ``Count()``: how many keys there are.
         """
-        return self._other(CHANGES)
+        return self._stream_named(CHANGES)
 
     @step
     def read(self, **options: Any) -> pa.Table:
@@ -800,7 +800,7 @@ class Table(Outputs):
         rows, committer = read_table(self.graph.table(self.name), **options), self.made_by.component
         return committer.results(rows) if isinstance(committer, ReduceCommitter | WindowUpdateCommitter) else rows
 
-    def _other(self, stream: str) -> Stream:
+    def _stream_named(self, stream: str) -> Stream:
         if self.made_by is None:
             raise TopologyError(f"{self.name!r} is only read, so it has no stream {stream!r}")
         return Stream(self.graph, port_of(self.made_by, stream), is_changes=stream == CHANGES)

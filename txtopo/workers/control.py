@@ -66,7 +66,7 @@ class Owner(ABC):
         """Called about twice a second."""
 
     @abstractmethod
-    def over(self, error: Exception | None) -> None:
+    def ended(self, error: Exception | None) -> None:
         """Called when no further worker follows, with the reason."""
 
     def report(self, news: actions.ReportJoined | actions.ReportLost | actions.Deliver) -> events.Excused | None:
@@ -277,7 +277,7 @@ class ControlServer:
     def _close(self) -> None:
         self._is_over.set()
         if self._owner is not None:
-            self._owner.over(self.error)
+            self._owner.ended(self.error)
         for number in list(self._channels):
             self._drop(number)
         self._listener.close()

@@ -136,14 +136,14 @@ class CsvFormat(ByteRangeFormat):
             )
 
     def _tables(self, block: Lines | QuotedBlock, names: Sequence[str], bad: BadRecords) -> Iterator[pa.Table]:
-        table = self._whole(block, names) if isinstance(block, Lines) else None
+        table = self._all_records(block, names) if isinstance(block, Lines) else None
         if table is not None:
             yield table
             return
         for offset, records in self._records_of(block):
             yield from self._without_bad(offset, records, names, bad)
 
-    def _whole(self, lines: Lines, names: Sequence[str]) -> pa.Table | None:
+    def _all_records(self, lines: Lines, names: Sequence[str]) -> pa.Table | None:
         """Return the records of a block; None if one of them is bad."""
         if not lines.content.strip(b"\r\n"):
             return self._schema.empty_table()

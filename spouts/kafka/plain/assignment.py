@@ -56,7 +56,7 @@ class Assignment:
         """Take all partitions that are assigned to this task; return the next offset to read in each."""
         reader = self._reader
         self._epoch += 1
-        new_progress = self._begun(sorted(set(partitions).difference(reader.partitions)))
+        new_progress = self._new_progress(sorted(set(partitions).difference(reader.partitions)))
         for partition in reader.partitions.keys() - set(partitions):
             del reader.partitions[partition]
         reader.partitions.update(new_progress)
@@ -134,7 +134,7 @@ class Assignment:
         consumer.unassign(before - share)
         consumer.assign({partition: start for partition, start in starts.items() if partition not in before})
 
-    def _begun(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionProgress]:
+    def _new_progress(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionProgress]:
         """Return new progresses: from where this topology has committed, or as ``first_poll`` says."""
         if not partitions:
             return {}

@@ -33,7 +33,7 @@ class GivenUp:
             self._run_hook()
             return
         self._reader.report_input(f"{message_id}: given up, {reason}; dead_letter would keep it")
-        self._reader.partitions[message_id.partition].done(message_id.offset)
+        self._reader.partitions[message_id.partition].record_done(message_id.offset)
 
     def _run_hook(self) -> None:
         """Call the hook in another thread; records that come meanwhile wait for its next call."""
@@ -52,7 +52,7 @@ class GivenUp:
                 # None if the partition was revoked while the hook ran: its new owner gives these records up again.
                 progress = self._reader.in_flight(message_id)
                 if progress is not None and error is None:
-                    progress.done(message_id.offset)
+                    progress.record_done(message_id.offset)
                 elif progress is not None:
                     progress.retry(message_id, self._reader.now_ms() + AGAIN_MS)
             self._run_hook()

@@ -198,7 +198,7 @@ class PartitionProgress:
             missing = [offset for offset in self._order[between] if offset in self._retries]
         self.position = position
         for offset in missing:
-            self.done(offset)
+            self.record_done(offset)
         return missing
 
     def forget_polled(self) -> int | None:
@@ -249,7 +249,7 @@ class PartitionProgress:
         """Return the record that was kept of a message in flight."""
         return self._in_flight[offset]
 
-    def done(self, offset: int) -> None:
+    def record_done(self, offset: int) -> None:
         """Record that a record was acked or given up, or is gone from the log."""
         assert offset >= self.committed_offset, f"{self.partition}: {offset} is below {self.committed_offset}"
         self._in_flight.pop(offset, None)

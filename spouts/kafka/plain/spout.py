@@ -148,7 +148,7 @@ class KafkaSpout(Spout):
         reader = self._reader
         progress = reader.in_flight(message_id)
         if progress is not None:
-            progress.done(message_id.offset)
+            progress.record_done(message_id.offset)
         self._listener.on_ack(message_id)
         if reader.is_active:
             # next_tuple is not called while topology.max.spout.pending is reached; without commits here, records that
@@ -244,7 +244,7 @@ class KafkaSpout(Spout):
         progress.emitted(message_id, None if config.dead_letter is None else record)
         if translated is None:
             if self._is_at_least_once:
-                progress.done(message_id.offset)
+                progress.record_done(message_id.offset)
                 self._listener.on_ack(message_id)
             return False
         emitted = routed(translated, config.translator)

@@ -139,7 +139,7 @@ class PastDeltaTable(OpenedState):
             may_be_removed: whether keys that this transaction put may be missing.
         """
         if not self._comparison.is_comparable(txid, last):
-            return StateComparison(self._state, 0, None, is_compared=False)
+            return StateComparison(self._state, None, None)
         then = self.all.filter(pc.equal(self.all[TXID_FIELD], txid))
         now = self._comparison.put_now(txid, writes, then, self.all)
         # The table had no column for what is put into a new field now.

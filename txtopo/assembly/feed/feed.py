@@ -25,7 +25,7 @@ from txtopo.api.store import Lead, Store
 from txtopo.assembly.feed.asked_spout import AskedSpout
 from txtopo.assembly.feed.references import References
 from txtopo.assembly.feed.skew import Skew
-from txtopo.assembly.threads import done
+from txtopo.assembly.threads import completed
 from txtopo.attempts import FIRST_TXID, TransactionAttempt
 from txtopo.errors import FailedException, InputError, StopError, TxtopoError
 from txtopo.topology.user_code.blame import user_code
@@ -83,7 +83,7 @@ class SpoutFeed(Feed):
         sleep: Callable[[float], None] = time.sleep,
         *,
         cpu_secs: Callable[[], float] = time.thread_time,
-        aside: Callable[[Callable[[], None]], Future[None]] = done,
+        aside: Callable[[Callable[[], None]], Future[None]] = completed,
         wall_secs: Callable[[], float] = time.time,
         quiet_after: dt.timedelta | None = None,
         at_end: bool = False,
@@ -256,7 +256,7 @@ class SpoutFeed(Feed):
             ahead = frozenset() if self._skew is None else self._skew.ahead([spout.id for spout in ready])
             ready = [spout for spout in ready if spout.id not in ahead]
             try:
-                references = self._seen(attempt.txid, last.planned, ready) if ready else ()
+                references = self._reference_versions(attempt.txid, last.planned, ready) if ready else ()
             except InputError:
                 if not created:
                     raise
@@ -298,7 +298,11 @@ class SpoutFeed(Feed):
             return MetadataCreated(tuple(created), status)
         if not created:
             turn = self._turn_without_input(action, status, committed)
-            references = None if turn is None else self._seen(action.first_txid, action.previous_planned, self._spouts)
+            references = (
+                None
+                if turn is None
+                else self._reference_versions(action.first_txid, action.previous_planned, self._spouts)
+            )
             if turn is not None and references is not None:
                 planned = self._planned(action.previous_planned, turn, references)
                 created = [TransactionMetadata(action.first_txid, action.previous_metadata, planned)]
@@ -333,7 +337,9 @@ class SpoutFeed(Feed):
     def _owes_end(self, last: Planned) -> bool:
         return self._at_end and last.turn is not BeginReason.END
 
-    def _seen(self, txid: int, before: Planned, waiting: Sequence[AskedSpout]) -> tuple[SeenVersion, ...] | None:
+    def _reference_versions(
+        self, txid: int, before: Planned, waiting: Sequence[AskedSpout]
+    ) -> tuple[SeenVersion, ...] | None:
         """Return the versions of reference tables for a transaction; None if one can't be read at the moment."""
         started = self._now_secs()
         try:

@@ -92,7 +92,7 @@ class References:
 
 def seen_by_undone(journal: Folder | None, committed: int) -> dict[int, tuple[SeenVersion, ...]]:
     """Return what transactions after the last committed one saw that were committed and then undone, by number."""
-    if journal is None or all(header.undone_until <= committed for _, header in JournalFiles(journal).known()):
+    if journal is None or all(header.undone_until <= committed for _, header in JournalFiles(journal).complete_files()):
         return {}
     shared: dict[tuple[SeenVersion, ...], tuple[SeenVersion, ...]] = {}
     return {

@@ -221,16 +221,16 @@ class Lineage(Observer):
         try:
             if event.account is None:
                 with self._lock:
-                    lineage_event = self._made(event, self._account)
+                    lineage_event = self._lineage_event(event, self._account)
             else:
-                lineage_event = self._made(event, event.account())
+                lineage_event = self._lineage_event(event, event.account())
             self._to.emit(lineage_event)
         except Exception as error:  # noqa: BLE001 - whatever a collector raises, the run goes on
             self._warn(f"{type(error).__name__}: {error}")
             return False
         return True
 
-    def _made(self, event: _Event, account: Account) -> Any:
+    def _lineage_event(self, event: _Event, account: Account) -> Any:
         return self._events.event(event.kind, self._incarnation, event.epoch, account, event.at_secs, event.error)
 
     def _warn(self, why: str) -> None:

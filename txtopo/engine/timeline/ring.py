@@ -171,7 +171,7 @@ class RingReader:
             for at, seq, record in _placed(data):
                 expected = seq_before + 1 + at
                 if seq >= expected + slots:  # the writer has come round
-                    return self._all(), True
+                    return self._all_records(), True
                 if seq == self.seq + 1:
                     records.append(record)
                     self.seq = seq
@@ -180,12 +180,12 @@ class RingReader:
                     break
             if later:  # a torn record before it: the writer is at it, or died at it, or its disk was full
                 is_again, self._torn = self._torn == self.seq, self.seq
-                return (self._all(), True) if is_again else (records, False)
+                return (self._all_records(), True) if is_again else (records, False)
             if self.seq - seq_before < len(data) // RECORD_BYTES:
                 return records, False
-        return self._all(), False
+        return self._all_records(), False
 
-    def _all(self) -> list[bytes]:
+    def _all_records(self) -> list[bytes]:
         records = sorted(whole_records(self._at(0, self.header.slots)))
         # Without a gap up to the newest: a torn record in the middle hides those before it, which nobody misses.
         intact: list[bytes] = []

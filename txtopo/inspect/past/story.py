@@ -14,8 +14,7 @@ from txtopo.assembly.snapshot import WHY_DEAD, Snapshot, TransactionSnapshot, Wr
 from txtopo.attempts import attempt_words, transactions_words
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder
-from txtopo.inspect.answers import StoryLine
-from txtopo.inspect.past.wording import STATUS_WORDS, readings_of
+from txtopo.inspect.past.wording import STATUS_WORDS, StoryLine, readings_of
 from txtopo.journal.ending import read_end
 from txtopo.journal.entries import JournalEntry
 from txtopo.journal.folders import find_journal

@@ -104,7 +104,7 @@ class StartOutput:
                         self._lines.append(line)
                     else:
                         self._write(words.without(line))
-            self._write(words.rest())
+            self._write(words.lines_held())
 
     def _write(self, lines: Iterable[bytes]) -> None:
         for line in lines:
@@ -156,10 +156,10 @@ class TracebackFilter:
         if self._open and len(self._waiting) < _WAITING_LINES_MAX:
             return []
         is_parting = all(_PARTING.match(lines) for lines in self._waiting)
-        lines = self.rest()
+        lines = self.lines_held()
         return [] if is_parting else lines
 
-    def rest(self) -> list[bytes]:
+    def lines_held(self) -> list[bytes]:
         """Return the lines that are lines back; call this after the last line."""
         lines, self._waiting, self._open = self._waiting, [], 0
         return lines

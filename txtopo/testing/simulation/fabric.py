@@ -19,7 +19,7 @@ from txtopo.testing.simulation.schedule import Log
 from txtopo.workers import actions, events, messages
 from txtopo.workers.control import Owner
 from txtopo.workers.peer_directory import Arrival, PeerDirectory
-from txtopo.workers.process import Body
+from txtopo.workers.process import Body, DriverListener
 from txtopo.workers.supervisor import SILENCE_SECS, RunPhase, Supervisor
 
 STEP_SECS = 0.01
@@ -39,8 +39,8 @@ class BrokenError(TxtopoError):
     """An exception in a component, raised by the schedule."""
 
 
-class Process:
-    """One process of a worker; it follows the rules of :mod:`txtopo.workers.process`.
+class Process(DriverListener):
+    """One process of a worker, without threads and sockets.
 
     ``job`` has started it, and ``channel`` is its control channel to the driver.
     """
@@ -49,8 +49,6 @@ class Process:
         self.number = number
         self.job = job
         self.channel = channel
-        self.body: Body | None = None
-        """None until the driver's welcome."""
         self.from_driver: deque[messages.ToWorker] = deque()
         self.to_driver: deque[events.Event] = deque(
             [events.Received(channel, messages.Hello(number, job, "simulated", ("", number)))]
@@ -97,14 +95,14 @@ class Process:
             events.Received(self.channel, messages.Heartbeat(None if self.body is None else self._health(self.body)))
         )
 
-    def obey(self) -> bool:
+    def hear_driver(self) -> bool:
         """Read the next message of the driver, or the end of its channel; return whether there was one."""
         if not self.from_driver:
             if self.is_closed:
                 self._fabric.end(self, RuntimeError("the driver is gone"))
             return self.is_closed
         message = self.from_driver.popleft()
-        self._survives(lambda: self._take(message))
+        self._survives(lambda: self.obey(message, self.directory))
         return True
 
     def receive(self, sender: int, frame: bytes) -> None:
@@ -118,10 +116,10 @@ class Process:
         if self.directory.lose(peer):
             self.to_driver.append(events.Received(self.channel, messages.LinkBroken(peer, "a simulated end")))
 
-    def _survives(self, do: Callable[[], bool]) -> bool:
+    def _survives(self, do: Callable[[], bool | None]) -> bool:
         """Let the body do something, in which it may break or die; return what that returns."""
         try:
-            return do()
+            return bool(do())
         except BrokenError as error:
             self.to_driver.append(events.Received(self.channel, messages.Failed(error, None)))
             self._fabric.end(self, error)
@@ -131,31 +129,15 @@ class Process:
             self._fabric.kill(self)
         return True
 
-    def _take(self, message: messages.ToWorker) -> bool:
-        if isinstance(message, messages.Welcome):
-            self.directory.welcome(message.generation, message.peers)
-            self.body = self._fabric.welcome(self)
-            if message.is_active:
-                self.body.set_active(is_active=True)
-            return True
+    def _begin(self, welcome: messages.Welcome) -> Body:
+        self.directory.welcome(welcome.generation, welcome.peers)
+        return self._fabric.welcome(self)
+
+    def _end(self) -> None:
         assert self.body is not None, "a worker is welcomed first"
-        match message:
-            case messages.PeerJoined(peer):
-                self.directory.join(peer)
-            case messages.PeerReplaced(dead, successor):
-                self.directory.replace(dead, successor)
-                self.body.worker_replaced(successor.worker, dead, successor.generation)
-            case messages.SetActive(is_active):
-                self.body.set_active(is_active=is_active)
-            case messages.BodyMessage(said):
-                self.body.hear(said)
-            case messages.Stop():
-                # Before the process ends: its last message comes before the loss of its channel.
-                self.to_driver.append(events.Received(self.channel, messages.Stopped(self._health(self.body))))
-                self._fabric.stop(self)
-            case _:
-                assert_never(message)
-        return True
+        # Before the process ends: its last message comes before the loss of its channel.
+        self.to_driver.append(events.Received(self.channel, messages.Stopped(self._health(self.body))))
+        self._fabric.stop(self)
 
     def _health(self, body: Body) -> messages.Health:
         return messages.Health(
@@ -386,7 +368,7 @@ class Fabric:
             while self.run():
                 is_working = True
             for process in list(self.processes):
-                while process.is_alive and process.obey():
+                while process.is_alive and process.hear_driver():
                     is_working = True
                 is_working |= process.is_alive and process.run_pass()
             for link in list(self._links):
@@ -428,7 +410,7 @@ class Fabric:
         if chance > 0.3 and self._links:  # noqa: PLR2004
             self._deliver(self._random.choice(list(self._links)))
         if (chance < self._hears or process.body is None) and process.is_alive:
-            process.obey()
+            process.hear_driver()
         if chance > 0.95 and process.is_alive:  # noqa: PLR2004
             process.beat()
         if self._unnoticed and chance < 0.1:  # noqa: PLR2004

@@ -96,7 +96,7 @@ class PoolOwner(Owner):
         with self._lock:
             self.handle(pool.Ticked())
 
-    def over(self, error: Exception | None) -> None:
+    def ended(self, error: Exception | None) -> None:
         """End all waiting for jobs: the workers are gone."""
         with self._lock:
             self._error = _why_over(error)

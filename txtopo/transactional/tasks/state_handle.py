@@ -110,8 +110,8 @@ class StateHandle(MapState, Local):
         copying = None if view is None else view.copying
         self._key = None if view is None else _keys_in_utc(view.key_fields)
         self._is_copied = copying is not None or self._key is not None
-        self._copied_in = _same if copying is None else copying.copied_in
-        self._copied_out = _same if copying is None else copying.copied_out or _same
+        self._copied_in = _unchanged if copying is None else copying.copied_in
+        self._copied_out = _unchanged if copying is None else copying.copied_out or _unchanged
         self._over: tuple[TransactionAttempt, RecordLate] | None = None
 
     def end(self, attempt: TransactionAttempt, record_late: RecordLate) -> None:
@@ -304,7 +304,7 @@ def _keys_in_utc(fields: Fields) -> Callable[[Key], Key] | None:
     return whole
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
