@@ -8,7 +8,6 @@ from random import Random
 import attrs
 
 from state.delta.upkeep.schedule import ENTRIES_SECS
-from txtopo.api.state import StateTable
 from txtopo.errors import FailedException, StateAccessError
 from txtopo.files.places import folder_at
 from txtopo.fork.fork import Fork, ForkPoints, ForkSubject, fill
@@ -20,7 +19,6 @@ from txtopo.testing.checkers import require
 from txtopo.testing.simulation.checks import Checks
 from txtopo.testing.simulation.durable import Durable
 from txtopo.testing.simulation.process import Process
-from txtopo.testing.simulation.tables.table import SimulatedStateTable
 from txtopo.testing.simulation.threads import Clock
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.commit.keeping import Keeping
@@ -152,7 +150,3 @@ class _Subject(RepairSubject):
         """Return its journal, which is small."""
         del txids
         return self.durable.journal()
-
-    def tables(self) -> dict[str, StateTable]:
-        """Return its tables, which only who goes back looks at."""
-        return {name: SimulatedStateTable(self.durable.tables[name]) for name in self.states}
