@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 
 import attrs
 
 from state.delta.upkeep.schedule import ENTRIES_SECS
-from txtopo.api.state import StateTable
 from txtopo.errors import FailedException, StateAccessError
 from txtopo.files.places import folder_at
 from txtopo.fork.fork import Fork, ForkPoints, ForkSubject, fill
@@ -19,7 +18,6 @@ from txtopo.testing.checkers import require
 from txtopo.testing.simulation.checks import Checks
 from txtopo.testing.simulation.durable import Durable
 from txtopo.testing.simulation.process import Process
-from txtopo.testing.simulation.tables.table import SimulatedStateTable, SimulatedTable
 from txtopo.testing.simulation.threads import Clock
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.commit.keeping import Keeping
@@ -138,15 +136,4 @@ class Commands:
 
     def _subject(self) -> RepairSubject:
         plan = self.plan
-        return _Subject(plan.topology_id, plan.kinds, plan.states, folder_at("/nowhere"), {}, (), self.durable.tables)
-
-
-@attrs.frozen
-class _Subject(RepairSubject):
-    """The topology, for who goes back."""
-
-    simulated: Mapping[str, SimulatedTable] = attrs.field(factory=dict)
-
-    def tables(self) -> dict[str, StateTable]:
-        """Return its tables, which only who goes back looks at."""
-        return {name: SimulatedStateTable(self.simulated[name]) for name in self.states}
+        return RepairSubject(plan.topology_id, plan.kinds, plan.states, folder_at("/nowhere"), {})

@@ -51,10 +51,12 @@ class SimulatedTable:
     make_thread: Callable[[], Executor] | None = None
     """Makes the thread that looks after the log, for the coordinator that acts; None: nobody does."""
 
-    def add(self, version: Version, file: str | None = None, *, is_turn: bool = False, is_merge: bool = False) -> None:
+    def add(
+        self, version: Version, file: str | None = None, *, turn: int | None = None, is_merge: bool = False
+    ) -> None:
         """Make a version the newest one; ``file`` is the path of the file that it adds, see :meth:`Disk.add`."""
         before, self.newest = self.newest, version
-        self.disk.add(version, file, is_turn=is_turn, is_merge=is_merge)
+        self.disk.add(version, file, turn=turn, is_merge=is_merge)
         self.on_version(self.name, before, version)
 
     def own(self, topology_id: str, name: str, incarnation: str) -> None:
@@ -141,7 +143,7 @@ class OpenedSimulatedTable(OpenedState, KeepsHistory, CanBeRepaired):
         self.check_fence(self._table.newest)
         self._add()
 
-    def _add(self, version: Version | None = None, file: str | None = None, **options: bool) -> None:
+    def _add(self, version: Version | None = None, file: str | None = None, **options: Any) -> None:
         """Add a version of this coordinator's: with the newest rows, unless others are given."""
         newest = self._table.newest
         rows = attrs.evolve(newest, restored=None) if version is None else version
@@ -266,16 +268,15 @@ class OpenedSimulatedTable(OpenedState, KeepsHistory, CanBeRepaired):
 
     def record_turn(self, txid: int) -> None:
         """Add a version that marks a turn; see :meth:`CanBeRepaired.record_turn`."""
-        del txid  # no later start looks for it
         self.check_fence(self._table.newest)
-        self._add(is_turn=True)
+        self._add(turn=txid)
 
     def adopt(self) -> None:
         """Do nothing: nobody else writes."""
 
 
 class SimulatedStateTable(StateTable):
-    """A simulated table, for who goes back."""
+    """A simulated table, as who starts, goes back or forks looks at it."""
 
     def __init__(self, table: SimulatedTable) -> None:
         self._table = table
@@ -296,13 +297,23 @@ class SimulatedStateTable(StateTable):
         """Return None: nobody else writes."""
         del since
 
-    def obstacle(self, txid: int, note: Any) -> None:
-        """Return None: what was prepared is there."""
-        del txid, note
+    def obstacle(self, txid: int, note: Any) -> str | None:
+        """Say that what was prepared is gone, if it is needed."""
+        table = self._table
+        if (table.newest.txid or 0) >= txid or (note[0], note[1]) in table.prepared:
+            return None
+        return "which is gone"
 
-    def undone_to(self, epoch: int) -> None:
-        """Return None: nobody asks."""
-        del epoch
+    def undone_to(self, epoch: int) -> int | None:
+        """Return the lowest transaction to which a later epoch has rolled it back."""
+        versions = [made.version for made in self._table.disk.made]
+        later = (each.txid or 0 for each in versions if each.restored is not None and each.epoch > epoch)
+        return min(later, default=None)
+
+    def turned_to(self, epoch: int) -> int | None:
+        """Return the lowest transaction to which the topology has gone back at a later epoch."""
+        made = self._table.disk.made
+        return min((each.turn for each in made if each.turn is not None and each.version.epoch > epoch), default=None)
 
     def is_kept(self, txid: int | None) -> bool:
         """Return whether the version of a transaction can be read."""
