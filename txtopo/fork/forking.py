@@ -294,7 +294,7 @@ def _points(
     """Return the points, and how it stood at a transaction; again if another coordinator began meanwhile."""
     journal = find_journal(origin.metadata_dir, origin.topology_id)
     txids = {*(point.txid for point in coordinator_state.points().points), *(() if txid is None else (txid,))}
-    found = read_beside(journal, lambda _: ForkPoints.of(origin, JournalSearch(journal).around, committed, txids))
+    found = read_beside(journal, lambda _: ForkPoints.of(origin, committed, txids))
     if found is None:
         raise ConfigError(f"coordinators follow one another too fast to fork one; gave up after {READS_MAX} tries")
     return found
