@@ -13,6 +13,7 @@ from rich.text import Text
 from txtopo.text.printable import escaped
 
 _PIPE_WIDTH = 1000
+"""Whoever reads the pipe breaks lines, not Rich at 80 columns."""
 
 
 class Console(rich.console.Console):
