@@ -157,7 +157,7 @@ def _end_elsewhere(
 def _set_forgotten_aside(subject: RepairSubject, coordinator_state: CoordinatorState, plan: plans.GoTo) -> None:
     """Move aside what states have that joined by a backfill after the transaction of the plan."""
     for name, table in subject.tables().items():
-        description = table.look() if name in plan.forgotten else None
+        description = table.describe() if name in plan.forgotten else None
         if description is not None:
             fence_former_table(coordinator_state, name, subject.states[name], description)
             # What was moved is gone from here, and the next repair skips it.
@@ -171,7 +171,7 @@ def _set_forgotten_aside(subject: RepairSubject, coordinator_state: CoordinatorS
 
 def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, plan: plans.StartAnew) -> None:
     for name, table in subject.tables().items():
-        description = table.look()
+        description = table.describe()
         if description is not None:
             fence_former_table(coordinator_state, name, subject.states[name], description)
         # A table that an interrupted repair has moved is gone from here, and is skipped.
