@@ -194,7 +194,7 @@ class BackfillPlace:
         Forget what is begun and not decided: the journal says again what it is, unless the topology has gone back.
         """
         tables = [table for name in self.part.new if (table := self.plan.states[name].table()) is not None]
-        epochs = [description.epoch for table in tables if (description := table.look()) is not None]
+        epochs = [description.epoch for table in tables if (description := table.describe()) is not None]
         with self.leading(max(epochs, default=0)) as state:
             state.forget_begun()
 
@@ -209,7 +209,7 @@ class BackfillPlace:
     def _refuse_tables(self) -> None:
         for name in self.part.new:
             table = self.plan.states[name].table()
-            found = None if table is None else table.look()
+            found = None if table is None else table.describe()
             if table is not None and found is not None and found.last_txid is not None:
                 raise ConfigError(
                     f"state {name!r}: there is a table at {table.address} already, at transaction {found.last_txid}; "

@@ -122,7 +122,7 @@ class ForkPoints:
         """
         # A state that can't be copied begins empty in the fork, whatever its table keeps.
         tables = {n: table for n, table in origin.tables().items() if isinstance(origin.states[n], CanBeForked)}
-        descriptions = {name: found for name, table in tables.items() if (found := table.look()) is not None}
+        descriptions = {name: found for name, table in tables.items() if (found := table.describe()) is not None}
         reach = Reach.of(origin, tables, descriptions, txids, decided)
         if not reach.parts:
             raise ConfigError("the journal of the topology has no complete line yet: there is nothing to fork")

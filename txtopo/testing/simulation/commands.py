@@ -97,7 +97,7 @@ class Commands:
         for name, forked in fork.durable.states.items():
             forked.origin = durable.tables[name]
         names = {name: name for name in fork.durable.states}
-        to = GoTo.beside(point, committed)
+        to = GoTo.of_fork(point, committed)
         made = Fork(topology_id, f"fork of {point.incarnation}", topology_id, txid=wanted, tables=names, plan=to)
         subject = ForkSubject(made, folder_at("/nowhere"), origin, to, fork.durable.states, begun, source)
         store = fork.durable.store()

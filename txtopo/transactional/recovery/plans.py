@@ -86,7 +86,7 @@ class GoTo:
     """Whether it is that of a fork, a second topology: it changes nothing of the first one."""
 
     @classmethod
-    def beside(cls, each: Checkpoint, committed: CommittedMark) -> GoTo:
+    def of_fork(cls, each: Checkpoint, committed: CommittedMark) -> GoTo:
         """Return the plan of a fork that goes on from a checkpoint of a topology, which has committed a transaction."""
         # The journal may name states of a backfill that died just before it joined: that alone means nothing.
         marks = {name: mark for name, mark in each.states.items() if each.has(name)}

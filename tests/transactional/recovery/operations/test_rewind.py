@@ -38,7 +38,7 @@ class Table(SimulatedStateTable):
     def address(self) -> str:
         return self._description.state
 
-    def look(self) -> TableDescription:
+    def describe(self) -> TableDescription:
         return self._description
 
     def is_kept(self, txid: int | None) -> bool:

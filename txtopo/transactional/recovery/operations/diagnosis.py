@@ -258,7 +258,7 @@ class _Examination:
             return is_written or any(part.header.epoch >= plan.epoch for part in own)
         # What is moved aside is there again.
         is_aside = plan.number in journal_asides(self._subject.metadata_dir, self._subject.topology_id)
-        again = (plan.number in table.asides() and table.look() is not None for table in self._every.values())
+        again = (plan.number in table.asides() and table.describe() is not None for table in self._every.values())
         return (is_aside and bool(self._parts)) or any(again)
 
     def _joined(self) -> dict[str, str]:

@@ -336,7 +336,7 @@ def forgo(
         _, _, root = coordinator_state.source_place
         mark = coordinator_state.committed()
         committed = TransactionMetadata(mark.txid, mark.metadata, mark.planned)
-        last = max((committed, *coordinator_state.begun_as_far_as_known()), key=lambda each: each.txid)
+        last = max((committed, *coordinator_state.begun_as_far_as_known()), key=lambda transaction: transaction.txid)
         gathering = GatheringLead(coordinator_state.epoch)
         lines: list[str] = []
         for spout in plan.spouts:

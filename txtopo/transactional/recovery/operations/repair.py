@@ -169,7 +169,7 @@ class _Repair:
 
     def _fence(self, name: str, table: StateTable) -> bool:
         """Open a table that is about to be set aside as a fence; return whether it is there."""
-        description = table.look()
+        description = table.describe()
         if description is not None:
             fence_former_table(self.coordinator_state, name, self.subject.states[name], description)
         return description is not None
