@@ -118,7 +118,11 @@ class _Drafted:
 
 
 class TableWriter:
-    """What one coordinator knows of its table, and its only way to write to it; made by :meth:`open`."""
+    """Knows a table's head, and puts the version after it: the only way to write to the table; made by :meth:`open`.
+
+    It owns the head, a handle to read with, and the draft of the next entry. It never says what a version changes, and
+    neither counts what was written nor removes what no version needs any more.
+    """
 
     def __init__(self, location: Location, table: DeltaTable, fence: Fence, partition_by: Sequence[str]) -> None:
         self.location = location
