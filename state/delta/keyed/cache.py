@@ -46,10 +46,10 @@ class TableCache:
         """The rows."""
         self.forget_values()
 
-    def load_beside(self, source: Mirrored, bytes_max: int) -> None:
-        """Begin to load the rows of the source's version into so much memory; see :meth:`Mirror.load_beside`."""
+    def load_in_background(self, source: Mirrored, bytes_max: int) -> None:
+        """Begin to load the rows of the source's version into so much memory; see :meth:`Mirror.load_in_background`."""
         self.forget_values()
-        self.mirror.load_beside(source, bytes_max)
+        self.mirror.load_in_background(source, bytes_max)
 
     def clear(self) -> None:
         """Drop everything."""
