@@ -23,13 +23,8 @@ from txtopo.text.suggestions import did_you_mean
 MICRO_BATCH, REAL_TIME = "micro-batch", "real-time"
 """Values of ``topology.processing.mode``."""
 
-_OF_WORKERS = (
-    "topology.workers",
-    "topology.worker.max.restarts",
-    "topology.worker.restart.period.secs",
-    "topology.worker.watermark.bytes",
-)
-"""Settings that mean something only where there are workers."""
+_OF_WORKERS = "topology.worker"
+"""So begin the names of settings that mean something only where there are workers."""
 
 _RESERVED = ("topology.", "txtopo.", "transactional.")
 _OWN_PREFIX = "spark."
@@ -45,24 +40,17 @@ class Kind:
     """Converts a value, or its text, to the stored form; raises ValueError or TypeError for an invalid one."""
 
 
-def whole(low: int) -> Kind:
-    """Return the kind of integers of at least ``low``."""
+def integer(low: int, high: float = math.inf) -> Kind:
+    """Return the kind of integers of at least ``low``, and at most ``high``."""
 
     def convert(value: Any) -> int:
         number = int(value) if isinstance(value, str) else value
         # True is an int in Python, but surely a mistake here.
-        if isinstance(number, bool) or not isinstance(number, int) or number < low:
+        if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
             raise ValueError
         return number
 
     return Kind(f"an integer of at least {low}", convert)
-
-
-def _to_port(value: Any) -> int:
-    port: int = whole(1).convert(value)
-    if port > PORT_MAX:
-        raise ValueError
-    return port
 
 
 def or_none(kind: Kind) -> Kind:
@@ -147,7 +135,8 @@ def _to_credentials(value: Any) -> str | None:
     return str(value)
 
 
-def _one_of(*choices: str) -> Kind:
+def one_of(*choices: str) -> Kind:
+    """Return the kind of some words, however they are spelt."""
     by_name = {choice.lower(): choice for choice in choices}
     return Kind(f"one of {', '.join(choices)}", lambda value: by_name[str(getattr(value, "value", value)).lower()])
 
@@ -170,13 +159,13 @@ def _to_txids(value: Any) -> dict[str, int]:
     if isinstance(value, str):
         pairs = [pair.rpartition("=")[::2] for pair in value.split(",") if pair.strip()]
         value = {name.strip(): int(txid) for name, txid in pairs}
-    txids = {name: whole(0).convert(txid) for name, txid in dict(value).items()}
+    txids = {name: integer(0).convert(txid) for name, txid in dict(value).items()}
     if not all(isinstance(name, str) and name for name in txids):
         raise ValueError
     return txids
 
 
-PORT = Kind(f"a port, from 1 to {PORT_MAX}", _to_port)
+PORT = Kind(f"a port, from 1 to {PORT_MAX}", integer(1, PORT_MAX).convert)
 SECONDS = Kind("a number of seconds above 0", _to_seconds)
 TEXT = Kind("a non-empty string", _to_text)
 TEXT_OR_NONE = Kind("a non-empty string, or none", lambda value: None if value is None else _to_text(str(value)))
@@ -217,6 +206,15 @@ class Setting:
     """Its default in a plain topology, if that differs."""
     is_of_component: bool = False
     """Whether a component may have a value of its own."""
+
+    def converted(self, value: Any) -> Any:
+        """Return a value, or its text, in the form in which it is kept; raise ConfigError for an invalid one."""
+        try:
+            return self.kind.convert(value)
+        except (ValueError, TypeError, LookupError, OverflowError):
+            given = shown(self.name, value)
+            given = repr(value) if given == value else str(given)  # or a secret
+            raise ConfigError(f"{self.name} is {given}; it must be {self.kind.words} ({self.purpose})") from None
 
     @property
     def keyword(self) -> str:
@@ -280,7 +278,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.max.spout.pending",
             768,
-            whole(1),
+            integer(1),
             "maximum number of pending transactions: begun and not yet committed, by default twice as many where the "
             "topology is in a bucket; in a plain topology, of pending roots of a spout task",
             only=None,
@@ -297,7 +295,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.acker.executors",
             1,
-            or_none(whole(0)),
+            or_none(integer(0)),
             "0 turns off the comparison of sent and received tuples; in a plain topology, the number of ackers: none: "
             "one for each worker with spouts; 0: tuple trees are not tracked",
             only=None,
@@ -306,34 +304,34 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.transaction.max.attempts",
             None,
-            or_none(whole(1)),
+            or_none(integer(1)),
             "maximum number of failures of a transaction; none: no limit",
         ),
         Setting(
             "topology.transaction.max.attempts.policy",
             "WAIT",
-            _one_of("WAIT", "SKIP"),
+            one_of("WAIT", "SKIP"),
             "what to do then: WAIT stops with an error, SKIP writes a dead letter and continues",
         ),
         Setting("topology.dead.letter.path", None, TEXT_OR_NONE, "Delta table of the transactions that SKIP gives up"),
         Setting(
             "topology.journal.bytes.max",
             1024 * 1024 * 1024,
-            whole(0),
+            integer(0),
             "maximum size of the journal, which audit, replay, repair and rewind read; oldest parts go first, also "
             "those that no point needs; 0: no journal",
         ),
         Setting(
             "topology.rewind.hours",
             7 * 24,
-            whole(1),
+            integer(1),
             "how many hours back points reach, which a rewind goes to; if topology.history.recent.secs is none, how "
             "long tables at least keep what all versions need, whatever a state says",
         ),
         Setting(
             "topology.history.recent.secs",
             300,
-            or_none(whole(1)),
+            or_none(integer(1)),
             "for how many seconds tables keep every version, and so how long a reader of one may take; of older ones, "
             "those of points stay: each 5 minutes for an hour, each hour for a day, each day for "
             "topology.rewind.hours; none: all stay, unless a state says otherwise",
@@ -384,36 +382,38 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.processing.mode",
             MICRO_BATCH,
-            _one_of(MICRO_BATCH, REAL_TIME),
+            one_of(MICRO_BATCH, REAL_TIME),
             "how transactions are processed: micro-batch in Spark jobs of many; real-time one by one, in workers that "
             "hold their Spark slots for the whole run",
         ),
-        Setting("topology.jobs.in.flight.max", 2, whole(1), "maximum number of Spark jobs in flight"),
-        Setting("topology.job.transactions.max", 256, whole(1), "maximum number of transactions in one Spark job"),
-        Setting("topology.group.transactions.max", 512, whole(1), "maximum number of transactions in one commit group"),
+        Setting("topology.jobs.in.flight.max", 2, integer(1), "maximum number of Spark jobs in flight"),
+        Setting("topology.job.transactions.max", 256, integer(1), "maximum number of transactions in one Spark job"),
+        Setting(
+            "topology.group.transactions.max", 512, integer(1), "maximum number of transactions in one commit group"
+        ),
         Setting(
             "topology.received.bytes.max",
             256 << 20,
-            whole(1),
+            integer(1),
             "maximum number of bytes that wait in the driver for their commit",
         ),
         Setting(
             "topology.driver.rows.max",
             1_000_000,
-            whole(0),
+            integer(0),
             "rows of a commit group that the driver folds at a time; with more distinct keys, executors fold them",
         ),
         Setting(
             "topology.state.bytes.max",
             2 << 30,
-            whole(0),
+            integer(0),
             "bytes of the driver's memory for rows of keyed tables and their indexes, and for rows that expire, an "
             "equal share for each table; what is more lies in temporary files that are mapped",
         ),
         Setting(
             "topology.layout",
             "auto",
-            _one_of("auto", "together", "spread"),
+            one_of("auto", "together", "spread"),
             "whether a transaction's tasks run together in one partition of a job or spread over all",
         ),
         Setting(
@@ -436,15 +436,15 @@ SETTINGS: Mapping[str, Setting] = {
                 Setting(
                     "topology.workers",
                     None,
-                    or_none(whole(1)),
+                    or_none(integer(1)),
                     "worker processes, in real-time mode; none: one for each Spark slot, and in a plain topology 1",
                 ),
-                Setting("topology.worker.max.restarts", 10, whole(0), "restarts of workers in the period below"),
+                Setting("topology.worker.max.restarts", 10, integer(0), "restarts of workers in the period below"),
                 Setting("topology.worker.restart.period.secs", 60.0, SECONDS, "the period of the restarts above"),
                 Setting(
                     "topology.worker.watermark.bytes",
                     32 << 20,
-                    whole(1),
+                    integer(1),
                     "bytes that may wait in a worker, in queues and to be sent, before no worker begins anything new",
                 ),
             )
@@ -463,12 +463,12 @@ SETTINGS: Mapping[str, Setting] = {
                 Setting(
                     "topology.max.task.parallelism",
                     None,
-                    or_none(whole(1)),
+                    or_none(integer(1)),
                     "most tasks of a component; none: no bound",
                     is_of_component=True,
                 ),
                 Setting("topology.error.throttle.interval.secs", 10.0, SECONDS, "the interval of the bound below"),
-                Setting("topology.max.error.report.per.interval", 5, whole(0), "errors that a task reports in it"),
+                Setting("topology.max.error.report.per.interval", 5, integer(0), "errors that a task reports in it"),
                 Setting(
                     "topology.spout.wait.strategy",
                     None,
@@ -524,13 +524,11 @@ class Config(Mapping[str, Any]):
                     f"{name} is for {kind.other.value} topologies ({setting.purpose}); this topology is a "
                     f"{kind.value} one: leave the setting out"
                 )
-        if kind is TopologyKind.TRANSACTIONAL and not self.is_real_time:
-            for name in _OF_WORKERS:
-                if name in self._given:
-                    raise ConfigError(
-                        f"{name} is for workers ({SETTINGS[name].purpose}), and a transactional topology has some in "
-                        f"real-time mode only: set topology.processing.mode to {REAL_TIME}, or leave the setting out"
-                    )
+            if name.startswith(_OF_WORKERS) and kind is TopologyKind.TRANSACTIONAL and not self.is_real_time:
+                raise ConfigError(
+                    f"{name} is for workers ({SETTINGS[name].purpose}), and a transactional topology has some in "
+                    f"real-time mode only: set topology.processing.mode to {REAL_TIME}, or leave the setting out"
+                )
         return Config._with_defaults(self._given, kind)
 
     @classmethod
@@ -553,18 +551,14 @@ class Config(Mapping[str, Any]):
         return {name: str(value) for name, value in self._values.items() if name.startswith(_OWN_PREFIX)}
 
     def __getitem__(self, name: str) -> Any:
-        name = _ALIASES.get(name, name)
-        if name in self._values:
-            return self._values[name]
-        if name in _BY_KEYWORD:
-            return self._values[_BY_KEYWORD[name].name]
-        raise KeyError(name)
+        setting = _named(name)
+        return self._values[name if setting is None else setting.name]
 
     def __getattr__(self, keyword: str) -> Any:
-        name = _ALIASES.get(keyword)
-        if name is not None or keyword in _BY_KEYWORD:
-            return self._values[name or _BY_KEYWORD[keyword].name]
-        raise AttributeError(_unknown(keyword))
+        setting = None if keyword.startswith("_") else _named(keyword)
+        if setting is None:
+            raise AttributeError(_unknown(keyword))
+        return self._values[setting.name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -583,18 +577,19 @@ class Config(Mapping[str, Any]):
         return (Config, (self._given,)) if self._kind is None else (Config._with_defaults, (self._given, self._kind))
 
 
-def _check(name: str, value: Any) -> tuple[str, Any]:
+def _named(name: str) -> Setting | None:
+    """Return the setting of a dotted name, a Python keyword, or another name; None if there is none."""
     name = _ALIASES.get(name, name)
-    setting = SETTINGS.get(name) or _BY_KEYWORD.get(name)
-    if setting is None:
-        if not isinstance(name, str) or "." not in name or name.startswith(_RESERVED) or _is_misspelt(name):
-            raise ConfigError(_unknown(name))
-        return name, value
-    try:
-        return setting.name, setting.kind.convert(value)
-    except (ValueError, TypeError, LookupError, OverflowError):
-        given = repr(value) if shown(setting.name, value) == value else str(shown(setting.name, value))  # or a secret
-        raise ConfigError(f"{setting.name} is {given}; it must be {setting.kind.words} ({setting.purpose})") from None
+    return SETTINGS.get(name) or _BY_KEYWORD.get(name)
+
+
+def _check(name: str, value: Any) -> tuple[str, Any]:
+    setting = _named(name)
+    if setting is not None:
+        return setting.name, setting.converted(value)
+    if not isinstance(name, str) or "." not in name or name.startswith(_RESERVED) or _is_misspelt(name):
+        raise ConfigError(_unknown(name))
+    return name, value
 
 
 def _is_misspelt(name: str) -> bool:
@@ -617,13 +612,17 @@ def component_config(config: Config, of_component: Mapping[str, Any]) -> dict[st
 
 def find_setting(name: str) -> Setting:
     """Return the setting of a dotted name or Python keyword; raise ConfigError, with the nearest, if there is none."""
-    name = _ALIASES.get(name, name)
-    setting = SETTINGS.get(name) or _BY_KEYWORD.get(name)
+    setting = _named(name)
     if setting is None:
         raise ConfigError(_unknown(name))
     return setting
 
 
 def _unknown(name: str) -> str:
-    known = f"; known settings: {', '.join(SETTINGS)}"
-    return f"there is no setting {name!r}{did_you_mean(name, [*SETTINGS, *_BY_KEYWORD], cutoff=0.4) or known}"
+    return unknown_setting(name, SETTINGS, [*SETTINGS, *_BY_KEYWORD])
+
+
+def unknown_setting(name: str, settings: Iterable[str], names: Iterable[str] = (), of: str = "") -> str:
+    """Say that there is no such setting, with the nearest of them or of their ``names``, or else with all."""
+    known = f"; known settings: {', '.join(settings)}"
+    return f"there is no setting {name!r}{of}{did_you_mean(name, names or settings, cutoff=0.4) or known}"

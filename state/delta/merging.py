@@ -31,7 +31,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import numpy as np
@@ -212,13 +212,6 @@ class Put:
     dead: BitMap64
 
 
-class Segments(Protocol):
-    """Rows of a table that are held in memory."""
-
-    def merge(self, put: Put) -> None:
-        """Hold the rows of merged files."""
-
-
 @attrs.frozen(eq=False)
 class Ended:
     """Merges that have ended, and are to be put in one version."""
@@ -234,11 +227,6 @@ class Ended:
             added += put.added
             removed += put.removed
         return Change(added, removed, is_of_rows=self.has_expired)
-
-    def hold(self, segments: Segments) -> None:
-        """Hold what was put among the rows that are held of the table."""
-        for put in self.puts:
-            segments.merge(put)
 
     @property
     def has_expired(self) -> bool:

@@ -59,7 +59,9 @@ def test_ui(output):
         assert client.post(f"{TOPOLOGY}/audit").status_code == 409
         wait_for("the audit", lambda: client.get(f"/api/v1/check/{number}").json()["state"] != "running")
         check = client.get(f"/api/v1/check/{number}").json()
-        assert (check["state"], check["output"].splitlines()[-1][0]) == ("same", "✔")
+        assert (check["state"], check["reason"], check["output"]) == ("same", "", "")
+        assert check["audit"]["isProved"]
+        assert [table["state"] for table in check["audit"]["tables"]]
         assert client.get(TOPOLOGY).json()["check"] == check
         assert client.post(f"{TOPOLOGY}/replay/1").status_code == 404
         process.send_signal(signal.SIGTERM)

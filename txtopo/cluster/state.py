@@ -39,7 +39,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from state.stores.zookeeper_session import Applied, NotAsExpected, Unknown, ZooKeeperSession
+from state.stores.zookeeper_session import Applied, ConditionFailed, OutcomeUnknown, ZooKeeperSession
 from txtopo.cluster.code_store import Manifest
 from txtopo.cluster.decisions.assignment import Assignment, ClusterView, Ending, Heartbeat, SupervisorInfo
 from txtopo.cluster.decisions.lifecycle import Topology
@@ -170,15 +170,11 @@ class ClusterState:
 
     def manifests(self) -> dict[str, Manifest]:
         """Return the published manifests, by topology."""
-        names = self.session.children(self.node("code-distributor"))
-        found = self.session.data_of_all([self.node("code-distributor", name) for name in names])
-        return {name: Manifest.from_bytes(each[0]) for name, each in zip(names, found, strict=True) if each}
+        return {name: Manifest.from_bytes(data) for name, data in self._values("code-distributor").items()}
 
     def holders(self) -> dict[str, frozenset[str]]:
         """Return the addresses of the nimbuses that hold the code of each published topology, dead ones included."""
-        names = self.session.children(self.node("code-distributor"))
-        found = self.session.children_of_all([self.node("code-distributor", name) for name in names])
-        return {name: frozenset(addresses) for name, addresses in zip(names, found, strict=True)}
+        return {name: frozenset(addresses) for name, addresses in self._below("code-distributor").items()}
 
     def holders_of(self, topology: str) -> frozenset[str]:
         """Return the addresses of the nimbuses that hold the code of a topology, dead ones included."""
@@ -203,14 +199,9 @@ class ClusterState:
 
     def view(self) -> ClusterView:
         """Return what a leader decides on."""
-        names = self.session.children(self.node("workerbeats"))
-        found = self.session.data_of_all([self.node("workerbeats", name) for name in names])
+        numbers = {name: int(data) for name, data in self._values("workerbeats").items()}
         return ClusterView(
-            self.topologies(),
-            self.assignments(),
-            self.supervisors(),
-            self._numbered("endings", Ending),
-            {name: int(each[0]) for name, each in zip(names, found, strict=True) if each is not None},
+            self.topologies(), self.assignments(), self.supervisors(), self._numbered("endings", Ending), numbers
         )
 
     def leader(self) -> str:
@@ -315,14 +306,14 @@ class ClusterState:
         for node in nodes:
             self.apply(lambda transaction, node=node: transaction.delete(node))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
 
-    def apply(self, plan: Callable[[Any], object]) -> Applied | NotAsExpected:
+    def apply(self, plan: Callable[[Any], object]) -> Applied | ConditionFailed:
         """Send a transaction that ``plan`` fills; plan and send again, applied or not, while answers are lost."""
         deadline = self.session.deadline()
         while True:
             transaction = self.session.client.transaction()
             plan(transaction)
             answer = self.session.commit(transaction, deadline)
-            if not isinstance(answer, Unknown):
+            if not isinstance(answer, OutcomeUnknown):
                 return answer
 
     def exists(self, node: str) -> bool:
@@ -356,26 +347,28 @@ class ClusterState:
         return None if found is None else _record(node, found[0], kind)
 
     def _records(self, folder: str, kind: type[R]) -> dict[str, R]:
-        names = sorted(self.session.children(self.node(folder)))
-        nodes = [self.node(folder, name) for name in names]
-        found = self.session.data_of_all(nodes)
-        return {
-            name: _record(node, each[0], kind)
-            for name, node, each in zip(names, nodes, found, strict=True)
-            if each is not None
-        }
+        return {name: _record(self.node(folder, name), data, kind) for name, data in self._values(folder).items()}
 
     def _numbered(self, folder: str, kind: type[R]) -> dict[tuple[str, int], R]:
-        names = sorted(self.session.children(self.node(folder)))
-        below = self.session.children_of_all([self.node(folder, name) for name in names])
-        keys = [(name, number) for name, numbers in zip(names, below, strict=True) for number in numbers]
+        keys = [(name, number) for name, numbers in self._below(folder).items() for number in numbers]
         nodes = [self.node(folder, *key) for key in keys]
         found = self.session.data_of_all(nodes)
         return {
-            (name, int(number)): _record(node, each[0], kind)
-            for (name, number), node, each in zip(keys, nodes, found, strict=True)
-            if each is not None
+            (name, int(number)): _record(node, data[0], kind)
+            for (name, number), node, data in zip(keys, nodes, found, strict=True)
+            if data is not None
         }
+
+    def _values(self, folder: str) -> dict[str, bytes]:
+        """Return the value of each node in a folder; those that go meanwhile are left out."""
+        names = sorted(self.session.children(self.node(folder)))
+        found = self.session.data_of_all([self.node(folder, name) for name in names])
+        return {name: data[0] for name, data in zip(names, found, strict=True) if data is not None}
+
+    def _below(self, folder: str) -> dict[str, list[str]]:
+        """Return the names below each node in a folder."""
+        names = sorted(self.session.children(self.node(folder)))
+        return dict(zip(names, self.session.children_of_all([self.node(folder, name) for name in names]), strict=True))
 
     def _announce(self, node: str, data: bytes) -> None:
         sessions_lost = self.session.sessions_lost

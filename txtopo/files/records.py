@@ -35,6 +35,16 @@ def name_in_json(field: attrs.Attribute[Any]) -> str:
     return str(field.metadata.get(_WRITTEN_NAME, field.name))
 
 
+def in_camel_case(_kind: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
+    """Give the fields of an attrs class names in camel case in JSON, but for those that have another one."""
+
+    def camel(name: str) -> str:
+        first, *others = name.rstrip("_").split("_")
+        return "".join([first, *(word.capitalize() for word in others)])
+
+    return [field.evolve(metadata={**written_as(camel(field.name)), **field.metadata}) for field in fields]
+
+
 def to_json(record: attrs.AttrsInstance) -> Any:
     """Return a record as JSON: dictionaries, lists, strings and numbers."""
     return _converter().unstructure(record)
@@ -75,10 +85,10 @@ def from_request(value: Any, kind: type[T]) -> T:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError(f"an object has a name twice, among {sorted(found)}")
-    return found
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError(f"an object has a name twice, among {sorted(members)}")
+    return members
 
 
 def _no_number(text: str) -> float:
@@ -115,7 +125,7 @@ def _converter(*, is_strict: bool = False) -> Converter:
 
     def overrides(kind: type[attrs.AttrsInstance]) -> dict[str, Any]:
         renamed = {field.name: field.metadata.get(_WRITTEN_NAME) for field in attrs.fields(kind)}
-        return {name: override(rename=written) for name, written in renamed.items() if written is not None}
+        return {name: override(rename=alias) for name, alias in renamed.items() if alias is not None}
 
     converter.register_structure_hook_factory(
         attrs.has, lambda kind: make_dict_structure_fn(kind, converter, **overrides(kind))

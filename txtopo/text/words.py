@@ -10,9 +10,6 @@ UNKNOWN = "\N{EN DASH}"
 NOTHING_CHANGED = "nothing was changed"
 """Ends the refusal of whatever brings coordinator state and tables elsewhere."""
 
-PROGRESS = "… "
-"""Begins the lines in which ``audit`` tells how far it is; the page reads them."""
-
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
@@ -85,5 +82,5 @@ def cut(text: str, characters_max: int) -> str:
 
 def clock(seconds: float) -> str:
     """Return a time as minutes and seconds."""
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02}"
+    minutes, remaining_secs = divmod(int(seconds), 60)
+    return f"{minutes}:{remaining_secs:02}"

@@ -45,8 +45,8 @@ def served(output: Folder, host: str, port: int, options: PageOptions | None, an
         backend,
         Sessions(),
         checks,
-        lambda slug: ("audit", "--progress", f"--topology={backend.header(slug).id}", "--", str(backend.output)),
-        None if not words else lambda _, txid: ("replay", *words, str(txid)),
+        lambda slug: (f"--topology={backend.header(slug).id}", "--", str(backend.output)),
+        None if not words else lambda _, txid: (*words, str(txid)),
     )
     page_file = None if options is None else Path(options.page_file)
     if page_file is not None:

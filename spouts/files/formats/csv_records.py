@@ -41,7 +41,7 @@ class QuotedBlock:
 
 
 @attrs.frozen
-class _Found:
+class _FoundRecord:
     """A record or a blank line; empty at the end of the file."""
 
     content: bytes
@@ -138,20 +138,20 @@ class QuotedRecords:
         lines = 0
         is_open = False
         while True:
-            found = self._next(parts, size_max)
-            is_open = found.is_open if found.size else is_open
-            if found.content.strip(b"\r\n"):
-                records.append(Record(offset, lines, found.content, found.size - found.end_size))
-            offset += found.size
-            lines += found.lines
-            if records and (not found.size or offset - begin >= BLOCK_BYTES or len(records) == records_max):
+            record = self._next(parts, size_max)
+            is_open = record.is_open if record.size else is_open
+            if record.content.strip(b"\r\n"):
+                records.append(Record(offset, lines, record.content, record.size - record.end_size))
+            offset += record.size
+            lines += record.lines
+            if records and (not record.size or offset - begin >= BLOCK_BYTES or len(records) == records_max):
                 yield QuotedBlock(begin, offset, records, is_open)
                 begin, records, lines = offset, [], 0
-            if not found.size:
+            if not record.size:
                 return
 
-    def _next(self, parts: Iterator[bytes], size_max: int) -> _Found:
-        kept: list[bytes] = []
+    def _next(self, parts: Iterator[bytes], size_max: int) -> _FoundRecord:
+        parts_kept: list[bytes] = []
         size = lines = 0
         is_open = False
         part = b""
@@ -160,18 +160,18 @@ class QuotedRecords:
             size += len(part)
             lines += part.endswith(b"\n")
             if size <= size_max + _LINE_END_BYTES:
-                kept.append(part)
-            elif sum(map(len, kept)) <= KEPT_BYTES:
-                kept = [b"".join([*kept, part])[: min(KEPT_BYTES, size_max)]]
+                parts_kept.append(part)
+            elif sum(map(len, parts_kept)) <= KEPT_BYTES:
+                parts_kept = [b"".join([*parts_kept, part])[: min(KEPT_BYTES, size_max)]]
             if not is_open and part.endswith((b"\n", b"\r")):
                 break
         end_size = len(part) - len(_without_end(part))
-        content = b"".join(kept)
+        content = b"".join(parts_kept)
         if size == len(content):
             content = _without_end(content)
         if size - end_size > size_max:
             content = content[: min(KEPT_BYTES, size_max)]
-        return _Found(content, size, end_size, lines, is_open)
+        return _FoundRecord(content, size, end_size, lines, is_open)
 
     def _parts(self, handle: IO[bytes], size_max: int) -> Iterator[bytes]:
         """Yield the lines, which may also end with a carriage return; yield very long ones in parts."""

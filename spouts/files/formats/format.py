@@ -95,7 +95,7 @@ def typed_schema(fields: Fields, format_name: str) -> pa.Schema:
 
 def in_batches(table: pa.Table | pa.RecordBatch) -> Iterable[pa.RecordBatch]:
     """Return the rows as record batches of at most ``BATCH_ROWS_MAX`` rows."""
-    whole = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
-    for batch in whole:
+    batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
+    for batch in batches:
         for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
             yield batch.slice(start, BATCH_ROWS_MAX)

@@ -375,6 +375,11 @@ class Segments:
         if self._next > NUMBERS // 2:
             self._begin_numbers_again()
 
+    def merge_all(self, puts: Iterable[Put]) -> None:
+        """Hold the rows of several merges; see :meth:`merge`."""
+        for put in puts:
+            self.merge(put)
+
     def merge(self, put: Put) -> None:
         """Hold the rows of merged segments in their new file, if any is live; some may have died meanwhile."""
         self._found, at = None, 0

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 import click
 from rich.text import Text
 
-from txtopo.attempts import attempt_words
-from txtopo.cli.command import CommandLineError, Verdict, WholeNumber
+from txtopo.cli.command import CommandLineError, Verdict, WholeNumber, page_option, tell_page
 from txtopo.cli.console import Console
 from txtopo.cli.target import journal_place, takes_target
 from txtopo.config import Config
-from txtopo.inspect.audit.replay import RangeReport, Replay, ReplayReport, Tally
+from txtopo.inspect.audit.replay import RangeReport, Replay, Tally
 from txtopo.inspect.audit.replayable import ReplayedPart
+from txtopo.inspect.audit.report import ReplayReport
+from txtopo.inspect.audit.wording import state_words
 from txtopo.journal.folders import find_journal
 from txtopo.journal.journal import read_journal
 from txtopo.text.words import count_of
@@ -33,6 +34,7 @@ from txtopo.transactional.tasks.factory import prototypes_of
     "--from", "first", type=WholeNumber(1), metavar="N", help="Replay all transactions from this one to that of --to."
 )
 @click.option("--to", "last", type=WholeNumber(1), metavar="M", help="The last transaction to replay, with --from.")
+@page_option
 @click.pass_context
 def replay_command(ctx: click.Context, target: Target, txid: int | None, first: int | None, last: int | None) -> None:
     """Run committed transactions again, write nothing, and report whether the results are the same.
@@ -60,17 +62,16 @@ def replay_command(ctx: click.Context, target: Target, txid: int | None, first: 
     with user_output_logged(config.given), _runner(part.plan, config, prototypes) as runner:
         replay = Replay(part, parts, config, prototypes, runner, has_edge_tallies=config.acker_executors > 0)
         with contextlib.closing(replay):
-            console = Console()
-            _print_left_out(part, console)
             if txid is None:
                 found = replay.run_range(first or 1, last or 1)
-                difference = found.earliest
-                _print_range(found, console)
+                is_same = found.earliest is None
+                _print_range(found, _console(part))
             else:
                 report = replay.run(txid)
-                difference = None if report.difference is None else report
-                _print(report, console)
-    if difference is not None:
+                is_same = report.difference is None
+                if not tell_page(replay=report):
+                    _print(report, _console(part))
+    if not is_same:
         ctx.exit(1)
 
 
@@ -88,11 +89,12 @@ def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iter
         yield on_spark
 
 
-def _print_left_out(part: ReplayedPart, console: Console) -> None:
-    for name, why in part.causes.items():
-        console.print(Text(f"state {name!r} {why}"), soft_wrap=True)
-    if part.left_out:
-        console.print(Text(f"so it can't be judged, and is left out: {', '.join(part.left_out)}"), soft_wrap=True)
+def _console(part: ReplayedPart) -> Console:
+    """Return a console on which stands what can't be judged."""
+    console = Console()
+    for text in part.left_out:
+        console.print(Text(text), soft_wrap=True)
+    return console
 
 
 def _print_range(report: RangeReport, console: Console) -> None:
@@ -126,7 +128,7 @@ def _tally_text(tally: Tally) -> str:
 def _print(report: ReplayReport, console: Console) -> None:
     together = f", committed together with {report.first} to {report.last}" if report.first < report.last else ""
     forward = f", run from transaction {report.run_from} on" if report.run_from < report.first else ""
-    head = f"transaction {report.txid}: {attempt_words(report.attempt)}{together}{forward}"
+    head = f"transaction {report.txid}: attempt {report.try_}, epoch {report.epoch}{together}{forward}"
     console.print(Text(head, "bold"), soft_wrap=True)
     for component in report.components:
         mark = "the same" if component.is_same else "differs"
@@ -136,15 +138,9 @@ def _print(report: ReplayReport, console: Console) -> None:
         text = f"  {component.component}: {tuples}, {mark}, by {component.comparison.value}"
         console.print(Text(text, "" if component.is_same else "red"), soft_wrap=True)
     for state in report.states:
-        if not state.is_compared:
-            text = f"  state {state.state}: not compared; its rows do not show which transaction of the group put them"
-        else:
-            mark = "the same" if state.difference is None else "differs"
-            text = f"  state {state.state}: {count_of(state.rows, 'row')}, {mark}"
+        text = f"  state {state.state}: {state_words(state)}"
         console.print(Text(text, "" if state.difference is None else "red"), soft_wrap=True)
-    found = report.difference
-    if found is None:
+    if report.difference is None:
         console.print(Text("✔ the same", "bold green"))
-        return
-    prefix = f"{found.component!r}: " if found.component is not None else ""
-    console.print(Text(f"✘ {prefix}{found.text}", "bold red"), soft_wrap=True)
+    else:
+        console.print(Text(f"✘ {report.difference}", "bold red"), soft_wrap=True)

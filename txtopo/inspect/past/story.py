@@ -9,13 +9,12 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from state.delta.read.consistent import committed_in_tables
-from txtopo.api.components.planned import NEVER, Turn
+from txtopo.api.components.planned import NEVER, BeginReason
 from txtopo.assembly.snapshot import WHY_DEAD, Snapshot, TransactionSnapshot, Writer
 from txtopo.attempts import attempt_words, transactions_words
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder
-from txtopo.inspect.answers import StoryLine
-from txtopo.inspect.past.wording import STATUS_WORDS, readings_of
+from txtopo.inspect.past.wording import STATUS_WORDS, StoryLine, readings_of
 from txtopo.journal.ending import read_end
 from txtopo.journal.entries import JournalEntry
 from txtopo.journal.folders import find_journal
@@ -128,8 +127,8 @@ def story_of(known: Known, txid: int) -> Story:
 
 
 _WITHOUT_INPUT = {
-    Turn.QUIET: "the source had had none for a while, and a bolt asks for this (quiet_after)",
-    Turn.END: "the source was exhausted, and a bolt asks for this (at_end)",
+    BeginReason.QUIET: "the source had had none for a while, and a bolt asks for this (quiet_after)",
+    BeginReason.END: "the source was exhausted, and a bolt asks for this (at_end)",
 }
 
 

@@ -5,9 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+import attrs
+
 from txtopo.api.data.utc import words_at
+from txtopo.files.records import in_camel_case
 from txtopo.transactional.core.readings import Reading, ReadingKind
 from txtopo.transactional.core.transitions import Status
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class StoryLine:
+    """A line of a story: what it is about, in at most nine characters, and what there is to say; often a time first."""
+
+    label: str
+    text: str
+
 
 STATUS_WORDS = {
     Status.READY.value: "waits to be processed",

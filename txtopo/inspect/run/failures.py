@@ -2,12 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import attrs
+
 from txtopo.engine.timeline.records import COMPONENT, PROGRESS, ROOTS, ErrorRecord, OfComponent, OfProgress, OfRoots
-from txtopo.inspect.answers import Error, ErrorGroup, Errors, Failure
+from txtopo.files.records import in_camel_case
 from txtopo.inspect.run.known import KnownRun, now_of
+from txtopo.inspect.run.status import Failure
 from txtopo.inspect.timeline.series import last_growth, last_number
 from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.core.record.history import first_line
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Error:
+    """An error, with its traceback."""
+
+    at: float
+    txid: int | None = None
+    attempt: int | None = None
+    epoch: int | None = None
+    component: str = ""
+    text: str = ""
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class ErrorGroup:
+    """Errors of one component with the same first line, newest first."""
+
+    component: str
+    first: str
+    count: int
+    first_at: float
+    last_at: float
+    errors: Sequence[Error]
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Errors:
+    """The last errors in groups, and how many failures there were."""
+
+    total: int = 0
+    groups: Sequence[ErrorGroup] = ()
+
 
 CURRENT_SECS = 60.0
 """What has gone on for so long without a failure fails no longer."""

@@ -10,10 +10,10 @@ from state import DeltaState, read_table
 from state.delta.log.damage import damage_of_log
 from state.delta.log.handle import Handle
 from state.delta.log.location import Location
-from state.delta.log.ownership import Fence
-from state.delta.upkeep.past import DeltaPast
+from state.delta.log.ownership import Owner
+from state.delta.upkeep.past import TablePast
 from txtopo import Fields
-from txtopo.api.values import TransactionalValue
+from txtopo.api.values import StateKind, TransactionalValue
 from txtopo.errors import StateAccessError, StateFailure
 
 LOG = "_delta_log"
@@ -53,8 +53,10 @@ def flip(path: Path) -> None:
 @pytest.fixture
 def past(table):
     """The table as its upkeep sees it, at version 6."""
-    past = DeltaPast(Location.resolve(str(table), None), Fence("topology", "s", 1))
-    past.open()
+    past = TablePast(
+        Location.resolve(str(table), None), Owner("topology", "s", "life", StateKind.TRANSACTIONAL).fence(1)
+    )
+    past.configuration()  # which opens it
     return past
 
 
