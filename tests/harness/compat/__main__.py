@@ -60,7 +60,15 @@ class Environment:
         if mark.exists() and mark.read_text() == wanted:
             return
         # Of pyspark's sources, which are 400 MB, pip keeps the wheel for the next environment.
-        wheel = ("-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={self._wheels}", f"pyspark=={self.version}")
+        wheel = (
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            f"--wheel-dir={self._wheels}",
+            f"pyspark=={self.version}",
+        )
         subprocess.run([sys.executable, *wheel], check=False)
         uv = [UV, "venv", "--quiet", "--clear", f"--python={sys.executable}", self._folder]
         subprocess.run(uv, check=True)
