@@ -73,7 +73,7 @@ IsOver = Callable[[DataFile], bool]
 def in_tiers(files: Files, is_over: IsOver) -> list[Files]:
     """Return the files of the smallest tier that is full, and of the others large ones most of whose rows are over."""
     tiers: dict[int, list[DataFile]] = {}
-    for file in sorted(files, key=lambda each: each.live):
+    for file in sorted(files, key=lambda file: file.live):
         tiers.setdefault(max(0, (file.live // _SMALL_ROWS).bit_length() - 1) // _TIER_BITS, []).append(file)
     full: Files = ()
     for tier in sorted(tiers):
@@ -111,7 +111,7 @@ def in_bins(files: Files, is_over: IsOver, files_max: int) -> list[Files]:
     bins: list[list[DataFile]] = []
     for own in by_partition.values():
         size = FILE_BYTES  # as if a bin were full, so that each partition begins one of its own
-        for file in sorted(own, key=lambda each: each.size):
+        for file in sorted(own, key=lambda file: file.size):
             if size + file.size > FILE_BYTES:
                 bins.append([])
                 size = 0

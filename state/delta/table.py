@@ -64,8 +64,8 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         """The table's path, or its address in an object store."""
         return self._location.address
 
-    def look(self) -> TableDescription | None:
-        """Return a description of the table; None if the path is free; see :meth:`StateTable.look`."""
+    def describe(self) -> TableDescription | None:
+        """Return a description of the table; None if the path is free; see :meth:`StateTable.describe`."""
         try:
             table = self._existing()
         except WORLD_ERRORS as error:
@@ -145,7 +145,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
     def obstacle(self, txid: int, note: Any) -> str | None:
         """Describe why a prepared write can no longer be published; see :meth:`StateTable.obstacle`."""
         with failing(f"the table at {self.address} cannot be read", self._location):
-            found = self.look()
+            found = self.describe()
             if found is None:
                 return "whose table is gone"
             if found.last_txid is not None and found.last_txid >= txid:  # it is visible

@@ -153,7 +153,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
 
     def hold_rows(self, bytes_max: int) -> None:
         """Hold rows in so much memory, and begin to load them; see :class:`HoldsRows`."""
-        self._mirror.load_beside(self._head, bytes_max)
+        self._mirror.load_in_background(self._head, bytes_max)
 
     def close(self) -> None:
         """Drop the rows, and wait until its log is looked after."""

@@ -300,7 +300,7 @@ class Segments:
 
     def _in_order(self, numbers: Positions, names: Sequence[str]) -> pa.Table:
         """Return the columns ``names`` of rows by number, given in rising order."""
-        segments = sorted(self._by_path.values(), key=lambda each: each.first)
+        segments = sorted(self._by_path.values(), key=lambda segment: segment.first)
         chunks = [(segment.first + at, rows) for segment in segments for at, rows in segment.chunks]
         bounds = numbers.searchsorted([*(first for first, _ in chunks), self._next])
         parts = [

@@ -44,7 +44,7 @@ from txtopo.columnar.key_index import Positions
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import ConfigError, FieldsError, StateFailure
-from txtopo.files.durable import beside
+from txtopo.files.durable import in_background
 
 __all__ = ["DeltaState", "OpenedDeltaState", "PastDeltaState", "read_table"]
 
@@ -325,7 +325,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
 
     def hold_rows(self, bytes_max: int) -> None:
         """Hold rows in so much memory, and begin to load them; see :class:`HoldsRows`."""
-        self._cache.load_beside(self._head, bytes_max)
+        self._cache.load_in_background(self._head, bytes_max)
 
     def close(self) -> None:
         """Clear the caches, and wait until its log is looked after."""
@@ -352,7 +352,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         removed = [files[path] for path in replacement.dead]
         turned = [file for file in removed if file.path not in replacement.stay]
         vectors_put: Callable[[], list[DataFile]] = (
-            beside(lambda: data.with_dead(turned, replacement.dead)) if turned else list
+            in_background(lambda: data.with_dead(turned, replacement.dead)) if turned else list
         )
 
         def announce(added: list[DataFile]) -> None:

@@ -48,7 +48,7 @@ def read_histories(
     """
     histories = {}
     for name, known in tables.items():
-        location = Location.beside(metadata_dir, table_path(metadata_dir, known))
+        location = Location.in_store_of(metadata_dir, table_path(metadata_dir, known))
         try:
             if name in departed and not _is_there(location, known):
                 continue

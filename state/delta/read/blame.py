@@ -102,7 +102,7 @@ def blame(metadata_dir: Folder, journal: JournalSearch, key: Sequence[str], stat
     for name, known in tables.items():
         if state in {None, name}:
             reader = _KeyReader.of(
-                name, Location.beside(metadata_dir, table_path(metadata_dir, known)), journal, headers
+                name, Location.in_store_of(metadata_dir, table_path(metadata_dir, known)), journal, headers
             )
             rows = reader if isinstance(reader, str) else reader.keys_of(key)
             if isinstance(rows, str) or isinstance(reader, str):

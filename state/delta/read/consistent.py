@@ -59,7 +59,15 @@ from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
 from txtopo.files.folder import Folder
 from txtopo.files.places import folder_at
-from txtopo.journal.ending import READS_MAX, JournalEnd, journal_below, last_writes, read_beside, read_end, table_path
+from txtopo.journal.ending import (
+    READS_MAX,
+    JournalEnd,
+    journal_below,
+    last_writes,
+    read_consistently,
+    read_end,
+    table_path,
+)
 from txtopo.journal.entries import JournalHeader
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
@@ -194,7 +202,7 @@ def _together(  # noqa: PLR0913, PLR0917 - what is read, of which tables, and ho
             cause = error
             return None
 
-    view = read_beside(find_journal(metadata_dir, topology_id), read_once)
+    view = read_consistently(find_journal(metadata_dir, topology_id), read_once)
     if view is not None:
         return view
     raise StateAccessError(
@@ -271,7 +279,7 @@ def committed_in_tables(metadata_dir: Folder, topology_id: str) -> tuple[int, in
         return tables.bound, max((handle.txid or 0 for handle in tables.handles.values()), default=0)
 
     try:
-        return read_beside(find_journal(metadata_dir, topology_id), read_once)
+        return read_consistently(find_journal(metadata_dir, topology_id), read_once)
     except (TxtopoError, *WORLD_ERRORS):
         return None
 
@@ -307,7 +315,7 @@ class _Tables:
         """Take a handle of each; raise DivergenceError if one is not that which the journal knows."""
         end, handles = _begun(end, folder), {}
         for name, known in end.header.tables.items():
-            location = Location.beside(folder, table_path(folder, known), storage_options)
+            location = Location.in_store_of(folder, table_path(folder, known), storage_options)
             table = location.existing()
             owner = None if table is None else Owner.of(table)
             if table is None or owner is None or str(table.metadata().id) != known.identity:
@@ -442,11 +450,11 @@ class _Tables:
         own = self.points.values()
         if not own:
             return ShownPoints((), ShownPoint(self.bound), ShownPoint(self.bound))
-        since = max((each.since for each in own), key=lambda each: each.txid)
+        since = max((each.since for each in own), key=lambda point: point.txid)
         begun = max((number for name, number in self.header.begun_after.items() if name in self.points), default=0)
         known = {point.txid: point for each in own for point in (*each.points, each.since) if point.txid < since.txid}
         points = [known[txid] for txid in sorted(known) if txid >= begun and self.show(txid)]
-        last = max((each.last for each in own), key=lambda each: each.txid)
+        last = max((each.last for each in own), key=lambda point: point.txid)
         return ShownPoints(tuple(points), since, last if last.txid == self.bound else ShownPoint(self.bound))
 
     def _point_before(self, txid: int, *, is_exact: bool) -> int:

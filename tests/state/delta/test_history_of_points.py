@@ -337,7 +337,7 @@ def test_properties_say_how_long_others_keep_what_points_need(tmp_path, monkeypa
         life.maintain(61)
         life.write(hours)
     assert told() == dict.fromkeys(named, "interval 744 hours")
-    assert life.declared.table().look().alteration is None
+    assert life.declared.table().describe().alteration is None
 
 
 @pytest.mark.parametrize("every", variants(slow=[9], long=[1]))

@@ -12,7 +12,7 @@ from txtopo.files.folder import Folder
 from txtopo.inspect.audit.checks import audit, tables_of
 from txtopo.inspect.audit.report import AuditProgress, AuditReport
 from txtopo.journal.backfills import backfills_of
-from txtopo.journal.ending import READS_MAX, read_beside
+from txtopo.journal.ending import READS_MAX, read_consistently
 from txtopo.journal.entries import JournalHeader
 from txtopo.journal.folders import find_journal
 from txtopo.journal.journal import read_journal
@@ -61,7 +61,7 @@ def audited(
             committed = min(committed, end)
         return audit(parts, histories, committed, backfills_of(metadata_dir, parts))
 
-    report = read_beside(journal, read_once)
+    report = read_consistently(journal, read_once)
     if report is None:
         raise ConfigError(f"coordinators follow one another too fast to be audited; gave up after {READS_MAX} tries")
     report.topology, report.with_rows = topology_id, with_rows

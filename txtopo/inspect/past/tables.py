@@ -90,6 +90,7 @@ class Rows:
 
 
 CELL_CHARACTERS_MAX = 1_000
+"""A page of rows with large texts stays a page, and is not megabytes."""
 
 KEPT_SECS = 30
 """For how long at least what a table keeps is not looked at again."""

@@ -276,7 +276,7 @@ class SimulatedStateTable(StateTable):
         """The table's name."""
         return self._table.name
 
-    def look(self) -> TableDescription | None:
+    def describe(self) -> TableDescription | None:
         """Return its description; None if nobody has opened it."""
         table, newest = self._table, self._table.newest
         if table.owner is None:
