@@ -486,7 +486,36 @@ _ALIASES = {"topology.ackers": "topology.acker.executors", "ackers": "topology.a
 """Other names of settings: Storm has had both."""
 
 
-class Config(Mapping[str, Any]):
+class GivenSettings(Mapping[str, Any]):
+    """Settings by dotted name, complete with defaults, and immutable."""
+
+    def __init__(self, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        self._given = dict(given)
+        self._values = {**defaults, **self._given}
+
+    @property
+    def given(self) -> Mapping[str, Any]:
+        """The settings that were given, without the defaults."""
+        return self._given
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def items(self) -> ItemsView[str, Any]:
+        """Return names and values; faster than Mapping's method, for the copies that each process makes."""
+        return self._values.items()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({ ({name: shown(name, value) for name, value in self._given.items()})!r})"
+
+
+class Config(GivenSettings):
     """A topology's configuration: a mapping by dotted name, complete with defaults, and immutable.
 
     Args:
@@ -501,14 +530,9 @@ class Config(Mapping[str, Any]):
         if values is not None and not isinstance(values, Mapping):
             raise ConfigError(f"the configuration is {values!r}; give a mapping of names to values")
         given = {**(values or {}), **keywords}
-        self._given = dict(_check(name, value) for name, value in given.items())
-        self._values = {**{name: setting.default for name, setting in SETTINGS.items()}, **self._given}
+        defaults = {name: setting.default for name, setting in SETTINGS.items()}
+        super().__init__(dict(_check(name, value) for name, value in given.items()), defaults)
         self._kind: TopologyKind | None = None
-
-    @property
-    def given(self) -> Mapping[str, Any]:
-        """The settings that were given, without the defaults."""
-        return self._given
 
     def with_settings(self, values: Mapping[str, Any]) -> Config:
         """Return a copy with some settings replaced."""
@@ -559,19 +583,6 @@ class Config(Mapping[str, Any]):
         if setting is None:
             raise AttributeError(_unknown(keyword))
         return self._values[setting.name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def items(self) -> ItemsView[str, Any]:
-        """Return names and values; faster than Mapping's method, for the copies that each process makes."""
-        return self._values.items()
-
-    def __repr__(self) -> str:
-        return f"Config({ ({name: shown(name, value) for name, value in self._given.items()})!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Config, (self._given,)) if self._kind is None else (Config._with_defaults, (self._given, self._kind))

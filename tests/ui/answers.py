@@ -99,28 +99,8 @@ class Answers:
         begun = 20.0 * txid
         wave = 80.0 * ((txid - 1) // 4) + 180
         if txid >= 595:
-            is_stuck = txid == 595
-            return [
-                (
-                    txid,
-                    1,
-                    2,
-                    0,
-                    77,
-                    0,
-                    500,
-                    0,
-                    0,
-                    begun,
-                    begun,
-                    begun + 3,
-                    begun + 40,
-                    0 if is_stuck else begun + 110,
-                    0,
-                    0,
-                    0,
-                )
-            ]
+            processed = 0 if txid == 595 else begun + 110
+            return [(txid, 1, 2, 0, 77, 0, 500, 0, 0, begun, begun, begun + 3, begun + 40, processed, 0, 0, 0)]
         rows = []
         if txid % 10 == 0:
             rows.append((txid, 1, 2, 2, 70, 0, 0, 16, 17, begun, begun, begun + 3, begun + 20, 0, 0, 0, begun + 60))

@@ -21,7 +21,6 @@ are. What comes after ``OpenedState`` is optional: a state has a capability if i
 from __future__ import annotations
 
 import base64
-import copy
 import datetime as dt
 import pickle
 from abc import ABC, abstractmethod
@@ -570,14 +569,6 @@ class GrowsColumns(ABC):
         """
 
 
-def growing(state: State) -> State:
-    """Return a state whose table gets what is declared and can be had: new columns, and deletion vectors or none."""
-    grown = copy.copy(state)
-    grown.schema_evolution = "add"
-    grown.turns_vectors = True
-    return grown
-
-
 class CanBeForked(ABC):
     """Is a declared state whose table can be made anew as of a transaction, in another place, for ``txtopo fork``."""
 
@@ -666,7 +657,7 @@ class StateTable(ABC):
         """The table's path or URL, for messages."""
 
     @abstractmethod
-    def look(self) -> TableDescription | None:
+    def describe(self) -> TableDescription | None:
         """Return the table's description, read anew; None if there is no table.
 
         Raises:
@@ -727,7 +718,7 @@ class StateTable(ABC):
     def take_back(self, epoch: int) -> None:
         """Make the table as it was before the alteration in its description, in rows, columns and features.
 
-        Does nothing if there is none. Override it if :meth:`look` finds alterations. ``epoch`` is that of the lead.
+        Does nothing if there is none. Override it if :meth:`describe` finds alterations. ``epoch`` is that of the lead.
 
         Raises:
             LostLead: a newer epoch has opened the table.

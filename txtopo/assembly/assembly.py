@@ -44,7 +44,7 @@ from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
-from txtopo.transactional.commit.keeping import Keeping
+from txtopo.transactional.commit.keeping import PointKeeper
 from txtopo.transactional.core.events import Recovered, TransactionMetadata
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.spout_policy import policy_of
@@ -103,7 +103,7 @@ def assembled(
         feed = make_feed(threads)
         stack.callback(feed.close)
         coordinator_state, states, recovered = _take_over(plan, config, environment, states, references, stack)
-        skew.look(recovered.states, recovered.states)
+        skew.update(recovered.states, recovered.states)
         feed.open_store(*coordinator_state.source_place)
         header = journal_header(plan, config, states, recovered, coordinator_state)
         holds = functools.partial(holds_in, metadata_dir_of(plan, config), plan.topology_id)
@@ -125,7 +125,7 @@ def assembled(
             journal=journal,
             run_phases=environment.run_phases,
             keeping=_make_keeping(config, threads, recovered, coordinator_state, journal, all_holds),
-            on_written=functools.partial(skew.look, recovered.states),
+            on_written=functools.partial(skew.update, recovered.states),
             ahead_max=limits.group_transactions_max if runs_ahead else 0,
         )
         parts = Parts(
@@ -252,8 +252,8 @@ def _make_keeping(  # noqa: PLR0913, PLR0917 - the parts of a run that say what 
     coordinator_state: CoordinatorState,
     journal: Journal | None,
     holds: Callable[[int], Sequence[Hold]] | None,
-) -> Keeping:
-    return Keeping(
+) -> PointKeeper:
+    return PointKeeper(
         coordinator_state,
         recovered.committed.txid,
         threads.wall_secs,

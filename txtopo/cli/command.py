@@ -7,7 +7,6 @@ is an answer, as "different", any error is 2: see :class:`Verdict`.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +17,7 @@ from rich.text import Text
 
 from txtopo.cli.console import Console
 from txtopo.errors import InternalError, NoTopology, TxtopoError
-from txtopo.files.records import to_json
-from txtopo.inspect.audit.report import CheckLine
+from txtopo.files.records import dumped, to_json
 from txtopo.text.extras import extra_of, how_to_install
 from txtopo.text.secrecy import HIDDEN, is_secret, without_secrets
 
@@ -166,7 +164,7 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Print a document in one line, without secrets; what is no ASCII is escaped, so it can't command a terminal."""
-    click.echo(json.dumps(_discreet(document)))
+    click.echo(dumped(_discreet(document)))
 
 
 def page_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -185,13 +183,15 @@ def page_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def tell_page(**told: Any) -> bool:
+def tell_page(**line: Any) -> bool:
     """Tell the page that has begun the command a :class:`CheckLine`, without secrets; False if no page has."""
     context = click.get_current_context(silent=True)
     page = None if context is None else context.meta.get(_PAGE)
     if page is None:
         return False
-    print(json.dumps(_discreet(to_json(CheckLine(**told)))), file=page, flush=True)
+    from txtopo.inspect.audit.report import CheckLine  # noqa: PLC0415 - 15 ms of each command
+
+    print(dumped(_discreet(to_json(CheckLine(**line)))), file=page, flush=True)
     return True
 
 

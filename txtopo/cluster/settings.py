@@ -15,7 +15,7 @@ import math
 import os
 import secrets
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from txtopo.config import (
     SERVERS,
     TEXT,
     TEXT_OR_NONE,
+    GivenSettings,
     Kind,
     Setting,
     integer,
@@ -39,7 +40,6 @@ from txtopo.config import (
 )
 from txtopo.errors import ConfigError
 from txtopo.files.durable import sync_path
-from txtopo.text.secrecy import shown
 
 _TOKEN_BYTES = 32
 _TOKEN_MODE = 0o600
@@ -119,16 +119,16 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
 """All settings of daemons, by name."""
 
 
-class ClusterConfig(Mapping[str, Any]):
-    """The immutable configuration of a daemon or client, with all defaults; given values may be texts.
+class ClusterConfig(GivenSettings):
+    """The configuration of a daemon or client; given values may be texts.
 
     Raises:
         ConfigError: a name is unknown, or a value is invalid.
     """
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
-        self._given = {name: _converted(name, value) for name, value in (values or {}).items()}
-        self._values = {**{name: setting.default for name, setting in CLUSTER_SETTINGS.items()}, **self._given}
+        given = {name: _converted(name, value) for name, value in (values or {}).items()}
+        super().__init__(given, {name: setting.default for name, setting in CLUSTER_SETTINGS.items()})
 
     @classmethod
     def read(cls, path: Path | None, values: Mapping[str, Any] | None = None) -> ClusterConfig:
@@ -140,11 +140,6 @@ class ClusterConfig(Mapping[str, Any]):
         except (OSError, ValueError) as error:
             raise ConfigError(f"the configuration {path} cannot be read: {error}") from error
         return cls({**_flat(tables), **(values or {})})
-
-    @property
-    def given(self) -> Mapping[str, Any]:
-        """What was set, without the defaults."""
-        return self._given
 
     @property
     def zookeeper_hosts(self) -> str:
@@ -182,18 +177,6 @@ class ClusterConfig(Mapping[str, Any]):
                 f"{self[timeout]:g} s: a driver whose machine has lost ZooKeeper must be gone when the leader starts "
                 "it elsewhere"
             )
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"ClusterConfig({ ({name: shown(name, value) for name, value in self._given.items()})!r})"
 
 
 def cluster_token(path: Path) -> str:

@@ -316,6 +316,21 @@ class ClusterState:
             if not isinstance(answer, OutcomeUnknown):
                 return answer
 
+    def write(
+        self, plan: Callable[[Any], object], is_final: Callable[[ConditionFailed], bool] = lambda _: False
+    ) -> Applied | None:
+        """Send a transaction, planned again while nodes change meanwhile; None for a refusal that ``is_final``."""
+        for _ in range(_PLANS_MAX):
+            answer = self.apply(plan)
+            if isinstance(answer, Applied):
+                return answer
+            if is_final(answer):
+                return None
+        raise InternalError(
+            f"nodes below {self.root} change all the time: do two daemons have the same address or folder, or does "
+            "another program write there?"
+        )
+
     def exists(self, node: str) -> bool:
         """Whether there is a node."""
         return self.session.stats_of_all([node])[0] is not None
@@ -381,11 +396,8 @@ class ClusterState:
                 transaction.delete(node)
             transaction.create(node, data, ephemeral=True)
 
-        for _ in range(_PLANS_MAX):
-            if isinstance(self.apply(plan), Applied):
-                self._announced[node] = (data, sessions_lost)
-                return
-        raise InternalError(f"the node {node} changes all the time: do two daemons have the same address or folder?")
+        self.write(plan)
+        self._announced[node] = (data, sessions_lost)
 
     def _put(self, parent: str, name: str, data: bytes) -> bool:
         """Create or replace a child; False if the parent does not exist."""
@@ -394,12 +406,7 @@ class ClusterState:
         def plan(transaction: Any) -> None:
             (transaction.set_data if self.exists(node) else transaction.create)(node, data)
 
-        for _ in range(_PLANS_MAX):
-            if isinstance(self.apply(plan), Applied):
-                return True
-            if not self.exists(parent):
-                return False
-        raise InternalError(f"the node {node} changes all the time: no other program may write there")
+        return self.write(plan, lambda _: not self.exists(parent)) is not None
 
 
 class LeaderWrites:
@@ -506,13 +513,10 @@ class LeaderWrites:
             transaction.check(self._state.node("leader"), -1)
             plan(transaction)
 
-        for _ in range(_PLANS_MAX):
-            answer = self._state.apply(whole)
-            if isinstance(answer, Applied):
-                return answer.last
-            if answer.position < _CHECKS:
-                raise NotLeader(f"the term {self.term.epoch} of {self.term.address} is over: nothing was written")
-        raise InternalError("the cluster's nodes change all the time: no other program may write there")
+        applied = self._state.write(whole, lambda refused: refused.position < _CHECKS)
+        if applied is None:
+            raise NotLeader(f"the term {self.term.epoch} of {self.term.address} is over: nothing was written")
+        return applied.last
 
 
 def _bytes(record: attrs.AttrsInstance) -> bytes:

@@ -39,6 +39,7 @@ _FEW, _STRIDE = 64, 32
 """From how few keys on a look-up looks at so many slots at a time for each."""
 
 _SLOTS_MIN = 1024
+"""Some KiB: a table of few keys does not grow with each of them."""
 _LOAD_MIN, _LOAD_MAX = 0.55, 0.75
 """The share of slots with keys when the table is built, and from which on there is no room for more."""
 

@@ -55,6 +55,25 @@ def from_json(value: Any, kind: type[T]) -> T:
     return _converter().structure(value, kind)
 
 
+def dumped(value: Any, **options: Any) -> str:
+    """Return JSON as a text for others, in which NaN and infinite numbers of users are texts, spelt as Spark does."""
+
+    def without_nan(value: Any) -> Any:
+        match value:
+            case float():
+                return value if math.isfinite(value) else json.dumps(value)
+            case dict():
+                return {name: without_nan(part) for name, part in value.items()}
+            case list() | tuple():
+                return [without_nan(part) for part in value]
+        return value
+
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(without_nan(value), **options)
+
+
 def packed(head: Any, values: Iterable[bytes]) -> bytes:
     """Return a line of JSON, which says what follows, and values one after another."""
     return b"".join([json.dumps(head).encode(), b"\n", *values])

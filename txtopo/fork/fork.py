@@ -19,31 +19,31 @@ it is refused if the topology has gone back since, so that its transaction is an
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import attrs
 
-from txtopo.api.state import CanBeForked, GrowsColumns, OpenedState, State, StateTable, TableDescription, growing
+from txtopo.api.state import CanBeForked, GrowsColumns, OpenedState, State, StateTable, TableDescription
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.formats import FIRST, FORK, Format, refuse_other
 from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.journal.ending import METADATA_DIR
-from txtopo.journal.entries import JournalHeader, JournalPart, JournalTable
+from txtopo.journal.entries import JournalHeader, JournalPart
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.journal.turns import Turn
 from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
+from txtopo.transactional.recovery.checkpoints import Checkpoint, header_after
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Folds, StateMark
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
-from txtopo.transactional.recovery.operations.rewind import summarized, versions_kept
+from txtopo.transactional.recovery.operations.rewind import Reach, summarized
 from txtopo.transactional.recovery.operations.ways import version_is_gone
 from txtopo.transactional.recovery.plans import GoTo
+from txtopo.transactional.recovery.tables import growing
 
 _FILE = "fork.json"
 _IN_DOUBT = (
@@ -104,7 +104,6 @@ class ForkPoints:
     def of(
         cls,
         origin: RepairSubject,
-        journal_around: Callable[[Collection[int]], Sequence[JournalPart]],
         decided: int,
         txids: Collection[int],
         *,
@@ -114,7 +113,6 @@ class ForkPoints:
 
         Args:
             origin: the topology.
-            journal_around: reads its journal, see :meth:`txtopo.journal.search.JournalSearch.around`.
             decided: the last transaction that the origin's coordinator state has decided.
             txids: the points on record, and a transaction that is asked for.
             is_of_all: whether only those count at which it had each of its states.
@@ -124,16 +122,14 @@ class ForkPoints:
         """
         # A state that can't be copied begins empty in the fork, whatever its table keeps.
         tables = {n: table for n, table in origin.tables().items() if isinstance(origin.states[n], CanBeForked)}
-        descriptions = {name: found for name, table in tables.items() if (found := table.look()) is not None}
-        all_kept = {name: tables[name].all_kept() for name in descriptions}
-        parts = journal_around({*txids, *itertools.chain(*all_kept.values())})
-        if not parts:
+        descriptions = {name: found for name, table in tables.items() if (found := table.describe()) is not None}
+        reach = Reach.of(origin, tables, descriptions, txids, decided)
+        if not reach.parts:
             raise ConfigError("the journal of the topology has no complete line yet: there is nothing to fork")
-        incarnation = parts[-1].header.incarnation
-        points = checkpoints_in(parts, origin.topology_id, incarnation, origin.states, descriptions, decided=decided)
-        entered = parts[-1].entries[-1].last if parts[-1].entries else 0
-        kept = versions_kept(tables, all_kept, points)
-        return cls(origin, parts, tuple(points), tables, descriptions, kept, entered, is_of_all)
+        newest = reach.parts[-1].entries
+        entered = newest[-1].last if newest else 0
+        checkpoints = tuple(reach.checkpoints)
+        return cls(origin, reach.parts, checkpoints, tables, descriptions, reach.kept, entered, is_of_all)
 
     @property
     def unversioned(self) -> tuple[str, ...]:
@@ -367,10 +363,11 @@ def fill(
         told = {name: subject.folds.get(marks[name].identity, {}) for name in opened}
         marks |= {name: mark_of(each, marks[name]) for name, each in opened.items()}
         folds = {marks[name].identity: own for name, own in told.items() if own}
-        with durable_step("fork.journal"):
-            begin_journal(_header(subject, coordinator_state, marks))
         plan = subject.plan
         committed = CommittedMark(plan.txid, plan.metadata, marks, plan.planned)
+        with durable_step("fork.journal"):
+            owner = subject.fork.topology, subject.fork.incarnation, coordinator_state.epoch
+            begin_journal(header_after(committed, owner, subject.origin.spouts, subject.fork.tables))
         # A crash after this leaves a fork that lacks nothing but its name as finished, so it is made again.
         with durable_step("fork.state"):
             coordinator_state.found(
@@ -420,25 +417,6 @@ def copied(  # noqa: PLR0913, PLR0917 - a table, its origin, and its owner
 def mark_of(state: OpenedState, copied_mark: StateMark) -> StateMark:
     """Return the mark of a table that was copied as of a mark."""
     return StateMark(state.identity, state.last_txid, state.version, None, copied_mark.begun_after)
-
-
-def _header(subject: ForkSubject, coordinator_state: CoordinatorState, marks: Mapping[str, StateMark]) -> JournalHeader:
-    return JournalHeader(
-        topology=subject.fork.topology,
-        incarnation=subject.fork.incarnation,
-        epoch=coordinator_state.epoch,
-        spouts=subject.origin.spouts,
-        committed=subject.plan.txid,
-        metadata=subject.plan.metadata,
-        planned=subject.plan.planned,
-        tables={
-            name: JournalTable(path, marks[name].identity)
-            for name, path in subject.fork.tables.items()
-            if name in marks
-        },
-        states={name: mark.txid for name, mark in marks.items()},
-        begun_after={name: mark.begun_after for name, mark in marks.items() if mark.begun_after},
-    )
 
 
 def _clear(folder: Folder, fork: Fork) -> None:

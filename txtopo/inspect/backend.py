@@ -201,7 +201,7 @@ class FolderBackend:
 
     def topologies(self) -> Topologies:
         """See :class:`~txtopo.inspect.questions.Backend`, as for what has no other words."""
-        found = sorted(self._refreshed().values(), key=lambda each: each.id)
+        found = sorted(self._refreshed().values(), key=lambda topology: topology.id)
         return Topologies(
             version(), str(self.output), topologies=[header.summary(topology.known_run()) for topology in found]
         )

@@ -18,6 +18,7 @@ from txtopo.inspect.cluster import Changed, Cluster
 from txtopo.inspect.run.status import Header, Topologies
 
 TXID_MAX = 1 << 62
+"""Fits 64 bits, as in the timeline's records, and is beyond any topology's."""
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 Texts = Mapping[str, Sequence[str]]

@@ -77,7 +77,7 @@ class ClusterBackend:
         seen = self._refreshed()
         found = [self._summary(seen, topology) for topology in seen.topologies.values()]
         place = ", ".join(seen.nimbuses) or "a cluster of which no nimbus answers"
-        found.sort(key=lambda each: each.id)
+        found.sort(key=lambda topology: topology.id)
         return Topologies(version(), place, is_cluster=True, topologies=found)
 
     def header(self, slug: str) -> Header:
@@ -125,7 +125,7 @@ class ClusterBackend:
     def cluster(self) -> Cluster:
         """See :class:`~txtopo.inspect.questions.Backend`."""
         seen = self._refreshed()
-        topologies = sorted(seen.topologies.values(), key=lambda each: each.id)
+        topologies = sorted(seen.topologies.values(), key=lambda topology: topology.id)
         nimbuses = [
             Nimbus(
                 address,

@@ -31,6 +31,7 @@ IDLE_SECS = 600.0
 """How long the page of a run that was killed waits for somebody to look at it."""
 
 _POLL_SECS = 5.0
+"""How much later than it might the page's process ends."""
 _BACKLOG = 64
 """A browser opens some six connections at a time."""
 

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from state.delta.log.entries import entry_path
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
-from state.delta.log.ownership import WORLD_ERRORS, Owner, epoch_application, epoch_of, rolled_back_application
+from state.delta.log.ownership import WORLD_ERRORS, Numbers, Owner
 from state.delta.read.followed import FollowedRows
 from state.delta.read.multiset import missing_from
 from state.delta.read.reading import key_mask
@@ -47,10 +47,10 @@ def read_histories(
         StateAccessError: a log cannot be read.
     """
     histories = {}
-    for name, known in tables.items():
-        location = Location.beside(metadata_dir, table_path(metadata_dir, known))
+    for name, table in tables.items():
+        location = Location.in_store_of(metadata_dir, table_path(metadata_dir, table))
         try:
-            if name in departed and not _is_there(location, known):
+            if name in departed and not _is_there(location, table):
                 continue
             reader = _Reader.of(name, location)
             histories[name] = reader.read(functools.partial(tell, name), with_rows=with_rows)
@@ -71,15 +71,15 @@ def compare_rows(
     """
     alive = before if alive is None else alive
     is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
-    put, kept = after.filter(is_put), after.filter(pc.invert(is_put))
-    txids = pc.min_max(put[TXID_FIELD]).as_py()
+    changed, kept = after.filter(is_put), after.filter(pc.invert(is_put))
+    txids = pc.min_max(changed[TXID_FIELD]).as_py()
     stayed = before.filter(key_mask(before, kept.select(keys)))
-    gone = alive.num_rows - pc.sum(key_mask(alive, after.select(keys))).as_py() if alive.num_rows else 0
+    removed = alive.num_rows - pc.sum(key_mask(alive, after.select(keys))).as_py() if alive.num_rows else 0
     return RowChanges(
-        put=put.num_rows,
+        put=changed.num_rows,
         put_low=txids["min"],
         put_high=txids["max"],
-        removed=gone,
+        removed=removed,
         unexplained=() if _sorted(stayed, keys).equals(_sorted(kept, keys)) else _unexplained(before, kept, keys),
     )
 
@@ -87,14 +87,14 @@ def compare_rows(
 def compare_bags(before: pa.Table, after: pa.Table, since: int) -> RowChanges:
     """As :func:`compare_rows`, for rows without keys."""
     is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
-    put, kept = after.filter(is_put), after.filter(pc.invert(is_put))
-    txids = pc.min_max(put[TXID_FIELD]).as_py()
-    unexplained = missing_from(before, kept)
+    changed, unchanged = after.filter(is_put), after.filter(pc.invert(is_put))
+    txids = pc.min_max(changed[TXID_FIELD]).as_py()
+    unexplained = missing_from(before, unchanged)
     return RowChanges(
-        put=put.num_rows,
+        put=changed.num_rows,
         put_low=txids["min"],
         put_high=txids["max"],
-        removed=before.num_rows - kept.num_rows + unexplained.num_rows,
+        removed=before.num_rows - unchanged.num_rows + unexplained.num_rows,
         unexplained=tuple(f"{row} was not there" for row in python_rows(unexplained.slice(0, SAMPLES_MAX))),
     )
 
@@ -123,10 +123,6 @@ class _Reader:
                 "one; restore it"
             )
         return cls(state, location, latest, owner)
-
-    @property
-    def _application(self) -> str:
-        return self.owner.application
 
     def read(self, tell: Callable[[int, int], object], *, with_rows: bool) -> TableHistory:
         rows = FollowedRows(self.location, self.latest, self.owner)
@@ -195,42 +191,32 @@ class _Reader:
                 return
             lines = self.location.folder.get(entry_path(version)).splitlines()
             actions = [json.loads(line) for line in lines if line.strip()]
-            if version in openable or rolled_back_application(self._application) in _numbers(actions):
+            if version in openable or self._numbers(actions).rolled_back_at is not None:
                 yield version, actions
 
     def _first(self, version: int, actions: Sequence[Mapping[str, Any]]) -> TableVersion:
-        numbers, operation = _numbers(actions), _operation(actions)
-        if self._application in numbers:
-            return TableVersion(
-                version,
-                numbers[self._application],
-                numbers.get(epoch_application(self._application)),
-                operation,
-                touches=True,
-            )
-        table = self.location.handle(version)
-        txid, epoch = table.transaction_version(self._application), epoch_of(table, self._application)
-        return TableVersion(version, txid, epoch or None, operation, touches=True)
+        numbers = self._numbers(actions)
+        if numbers.txid is None:
+            numbers = Numbers.of(self.location.handle(version), self.owner.application)
+        return TableVersion(version, numbers.txid, numbers.epoch, _operation(actions), touches=True)
 
     def _version(self, version: int, actions: Sequence[Mapping[str, Any]], last: int | None) -> TableVersion:
-        numbers = _numbers(actions)
-        is_rollback = rolled_back_application(self._application) in numbers
+        numbers = self._numbers(actions)
+        is_rollback = numbers.rolled_back_at is not None
         return TableVersion(
             version=version,
-            txid=numbers.get(self._application, last),
-            epoch=numbers.get(epoch_application(self._application)),
+            txid=last if numbers.txid is None else numbers.txid,
+            epoch=numbers.epoch,
             operation=_operation(actions),
             touches=any(_touches(action) for action in actions),
             moves=_moves_files(actions) and not any(_touches(action) for action in actions),
             is_rollback=is_rollback,
             # An adoption records the last transaction again.
-            is_adoption=not is_rollback and self._application in numbers and numbers[self._application] == (last or 0),
+            is_adoption=not is_rollback and numbers.txid == (last or 0),
         )
 
-
-def _numbers(actions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the application transactions of a version, by application id."""
-    return {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
+    def _numbers(self, actions: Sequence[Mapping[str, Any]]) -> Numbers:
+        return Numbers.in_entry(actions, self.owner.application)
 
 
 def _operation(actions: Sequence[Mapping[str, Any]]) -> str:
@@ -252,15 +238,15 @@ def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 def _unexplained(before: pa.Table, kept: pa.Table, keys: Sequence[str]) -> tuple[str, ...]:
     """Describe some rows that have changed without a new txid."""
-    known = {tuple(row[key] for key in keys): row for row in python_rows(before)}
-    found = []
+    before_by_key = {tuple(row[key] for key in keys): row for row in python_rows(before)}
+    unexplained = []
     for row in python_rows(kept):
-        was = known.get(tuple(row[key] for key in keys))
+        was = before_by_key.get(tuple(row[key] for key in keys))
         if was is None:
-            found.append(f"{row} was not there")
+            unexplained.append(f"{row} was not there")
         elif repr(was) != repr(row):
-            found.append(f"{was} became {row}")
-    return tuple(found[:SAMPLES_MAX])
+            unexplained.append(f"{was} became {row}")
+    return tuple(unexplained[:SAMPLES_MAX])
 
 
 def _doubled(rows: pa.Table, keys: Sequence[str]) -> tuple[str, ...]:

@@ -25,9 +25,9 @@ from deltalake import DeltaTable
 from state.delta.log.data_files import DataFile, DataFolder, files_of
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
-from state.delta.read.history import exact_version_as_of, shown_schema
+from state.delta.read.history import shown_schema
 from state.delta.read.points import TableVersions
-from state.delta.read.reading import can_read_files, key_mask, rows_of
+from state.delta.read.reading import StoredRows, can_read_files, key_mask
 from state.delta.schema import TXID_FIELD
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
@@ -52,8 +52,8 @@ class KeyWrite:
     @property
     def transaction(self) -> JournalTransaction | None:
         """The transaction in the journal."""
-        found = () if self.entry is None else self.entry.transactions
-        return next((each for each in found if each.txid == self.txid), None)
+        entered = () if self.entry is None else self.entry.transactions
+        return next((each for each in entered if each.txid == self.txid), None)
 
 
 @attrs.frozen
@@ -98,21 +98,20 @@ def blame(metadata_dir: Folder, journal: JournalSearch, key: Sequence[str], stat
     tables = headers[-1].tables
     if state is not None and state not in tables:
         raise ConfigError(f"the topology has no table of a state {state!r}; there are {', '.join(tables)}")
-    found, misfits = [], []
-    for name, known in tables.items():
+    writes, misfits = [], []
+    for name, table in tables.items():
         if state in {None, name}:
             reader = _KeyReader.of(
-                name, Location.beside(metadata_dir, table_path(metadata_dir, known)), journal, headers
+                name, Location.in_store_of(metadata_dir, table_path(metadata_dir, table)), journal, headers
             )
-            misfit = reader if isinstance(reader, str) else reader.misfit(key)
-            if misfit is None and not isinstance(reader, str):
-                rows = reader.keys_of(key)
-                found.append(Blame(name, python_rows(rows)[0], reader.steps(rows)))
+            rows = reader if isinstance(reader, str) else reader.keys_of(key)
+            if isinstance(rows, str) or isinstance(reader, str):
+                misfits.append(f"state {name!r}: {rows}")
             else:
-                misfits.append(f"state {name!r}: {misfit}")
-    if not found:
+                writes.append(Blame(name, python_rows(rows)[0], reader.steps(rows)))
+    if not writes:
         raise ConfigError("; ".join(misfits))
-    return found
+    return writes
 
 
 @attrs.frozen
@@ -140,25 +139,20 @@ class _KeyReader:
             return "its table has no keys"
         schema = shown_schema(latest, owner.kind)
         expires = bool(owner.expires)
-        versions = TableVersions(location, latest, owner.application)
+        versions = TableVersions(location, latest, owner)
         return _KeyReader(versions, schema, name, journal, headers, expires=expires)
 
-    def misfit(self, key: Sequence[str]) -> str | None:
-        """Describe why a key does not fit; None if it does."""
+    def keys_of(self, key: Sequence[str]) -> pa.Table | str:
+        """Return a table of the key columns with the key in its only row; as a text, why it does not fit."""
         fields = [field for field in self.schema if not field.nullable]
         if len(fields) != len(key):
             return f"its key is {', '.join(field.name for field in fields)}: give {len(fields)}, not {len(key)}"
+        columns = []
         for field, text in zip(fields, key, strict=True):
             try:
-                pa.scalar(text).cast(field.type)
+                columns.append(pa.array([text]).cast(field.type))
             except pa.ArrowException:
                 return f"{text!r} is no {field.type}, the type of key field {field.name!r}"
-        return None
-
-    def keys_of(self, key: Sequence[str]) -> pa.Table:
-        """Return a table of the key columns with the key in its only row."""
-        fields = [field for field in self.schema if not field.nullable]
-        columns = [pa.array([text]).cast(field.type) for field, text in zip(fields, key, strict=True)]
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
     def steps(self, key: pa.Table) -> Iterator[KeyWrite | KeyGap | KeyEnd]:
@@ -170,7 +164,7 @@ class _KeyReader:
         while True:
             try:
                 row = self._row(key, at)
-                found = self._removal(key, at) if row is None else self._write(key, row, last)
+                write = self._removal(key, at) if row is None else self._write(key, row, last)
             except _GoneError as error:
                 before = self._point_before(error.txid) if error.txid else None
                 if before is None:
@@ -181,11 +175,11 @@ class _KeyReader:
             if gap_at:
                 yield KeyGap(at + 1, gap_at)
                 gap_at = 0
-            yield found
-            if isinstance(found, KeyEnd):
+            yield write
+            if isinstance(write, KeyEnd):
                 return
-            is_removal = found.value is None and found.entry is not None
-            at = (found.entry.first if is_removal and found.entry is not None else found.txid) - 1
+            is_removal = write.value is None and write.entry is not None
+            at = (write.entry.first if is_removal and write.entry is not None else write.txid) - 1
 
     def _write(self, key: pa.Table, row: dict[str, Any], last: int) -> KeyWrite | KeyEnd:
         txid = row[TXID_FIELD]
@@ -205,28 +199,29 @@ class _KeyReader:
         """Return the row of a key as of a transaction, at which or before which a group ends; None if there is none."""
         if not txid:
             return None
-        gone = f"the table no longer keeps its version of transaction {txid}, so earlier writes are not known"
+        reason = f"the table no longer keeps its version of transaction {txid}, so earlier writes are not known"
         try:
-            table = exact_version_as_of(self.versions, txid)
+            table = self.versions.exact_as_of(txid)
             if table is None:
-                raise _GoneError(gone, txid)
+                raise _GoneError(reason, txid)
             rows = python_rows(self._rows(key, table))
         except WORLD_ERRORS as error:
-            raise _GoneError(f"{gone}: its files were vacuumed, or can't be read") from error
+            raise _GoneError(f"{reason}: its files were vacuumed, or can't be read") from error
         return rows[0] if rows else None
 
     def _rows(self, key: pa.Table, table: DeltaTable) -> pa.Table:
         """Return the rows of a key in a version: at most one."""
+        data, portions = DataFolder(self.versions.location), [self.schema.empty_table()]
         if not can_read_files(table):
-            return rows_of(self.versions.location, table, self.schema, key)
-        data, found = DataFolder(self.versions.location), [self.schema.empty_table()]
+            batches = StoredRows(self.versions.location, table, self.schema).batches()
+            return pa.concat_tables([portions[0], *(rows.filter(key_mask(rows, key)) for rows in batches)])
         for file in files_of(self.versions.location, table, table.metadata().partition_columns).values():
-            own = self._known.get(file.path)
-            if own is None:
-                own = self._known[file.path] = list(self._rows_in(key, data, file))
-            dead = data.dead(file) if own else ()
-            found += [row for at, row in own if at not in dead]
-        return pa.concat_tables(found)
+            cached = self._known.get(file.path)
+            if cached is None:
+                cached = self._known[file.path] = list(self._rows_in(key, data, file))
+            dead = data.dead(file) if cached else ()
+            portions += [row for at, row in cached if at not in dead]
+        return pa.concat_tables(portions)
 
     def _rows_in(self, key: pa.Table, data: DataFolder, file: DataFile) -> Iterator[tuple[int, pa.Table]]:
         """Yield all rows of a key in a file, also those that are dead, each with its position."""

@@ -21,9 +21,8 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.delta.log.data_files import DataFile, DataFolder, add_actions, files_of
-from state.delta.log.ownership import Owner
-from state.delta.read.reading import StoredRows, can_read_files
+from state.delta.log.data_files import DataFile, DataFolder, add_actions
+from state.delta.read.reading import StoredRows
 from state.delta.schema import TXID_FIELD
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError
@@ -53,16 +52,16 @@ def look_for(stored: StoredRows, keys: Sequence[str] = (), limit: int | None = N
     Raises:
         ConfigError: there are too many keys, or one is not of its column's type.
     """
-    wanted, first = _wanted(stored.schema, keys), FirstRows(stored.schema, limit)
+    values, first = _wanted(stored.schema, keys), FirstRows(stored.schema, limit)
     files = _Files.of(stored)
     if files is not None:
-        last = files.look_for(wanted, first)
-        return FoundRows(first.rows(), first.seen if wanted else files.total, files.total, last)
+        last = files.look_for(values, first)
+        return FoundRows(first.rows(), first.seen if values else files.total, files.total, last)
     total, last = 0, None
     for rows in stored.batches():
         total += rows.num_rows
         last = _later(last, _last_of(rows))
-        first.add(rows.filter(_mask(rows, wanted)) if wanted else rows)
+        first.add(rows.filter(_mask(rows, values)) if values else rows)
     return FoundRows(first.rows(), first.seen, total, last)
 
 
@@ -79,19 +78,19 @@ def _sortable(schema: pa.Schema) -> list[str]:
 def _wanted(schema: pa.Schema, keys: Sequence[str]) -> dict[str, pa.Scalar]:
     if len(keys) >= len(schema):
         raise ConfigError(f"{len(keys)} keys are given; the columns are {', '.join(schema.names)}")
-    wanted = {}
+    values = {}
     for field, text in zip(schema, keys, strict=False):
         try:
-            wanted[field.name] = pa.scalar(text).cast(field.type)
+            values[field.name] = pa.scalar(text).cast(field.type)
         except pa.ArrowException as error:
             raise ConfigError(
                 f"--key {text!r} is not of type {field.type}, the type of key field {field.name!r}"
             ) from error
-    return wanted
+    return values
 
 
-def _mask(rows: pa.Table, wanted: Mapping[str, pa.Scalar]) -> Any:
-    return functools.reduce(pc.and_, (pc.fill_null(pc.equal(rows[name], each), False) for name, each in wanted.items()))
+def _mask(rows: pa.Table, values: Mapping[str, pa.Scalar]) -> Any:
+    return functools.reduce(pc.and_, (pc.fill_null(pc.equal(rows[name], each), False) for name, each in values.items()))
 
 
 def _last_of(rows: pa.Table) -> int | None:
@@ -163,14 +162,12 @@ class _Files:
     @classmethod
     def of(cls, stored: StoredRows) -> _Files | None:
         """Return them; None if only a reader of all files knows the rows."""
-        owner, table = Owner.of(stored.table), stored.table
-        if owner is None or stored.is_empty or stored.expires or stored.until is not None or not can_read_files(table):
+        by_path = None if stored.expires or stored.until is not None else stored.files()
+        if by_path is None or not all(file.stats for file in by_path.values()):
             return None
-        files = files_of(stored.location, table, table.metadata().partition_columns).values()
-        if not all(file.stats for file in files):
-            return None
+        files = by_path.values()
         names = [f"{end}.{field.name}" for field in stored.schema if _has_bounds(field.type) for end in ("min", "max")]
-        added = add_actions(table) if files else pa.table({"path": []})
+        added = add_actions(stored.table) if files else pa.table({"path": []})
         known = added.select(["path", *(name for name in names if name in added.column_names)]).to_pylist()
         return cls(DataFolder(stored.location), stored.schema, tuple(files), {each["path"]: each for each in known})
 
@@ -179,7 +176,7 @@ class _Files:
         """The number of rows."""
         return sum(file.live for file in self.files)
 
-    def look_for(self, wanted: Mapping[str, pa.Scalar], first: FirstRows) -> int | None:
+    def look_for(self, values: Mapping[str, pa.Scalar], first: FirstRows) -> int | None:
         """Give those of some keys, or of all, to ``first``; return the last transaction of any row."""
         last: int | None = None
         for file in self.files:
@@ -187,19 +184,19 @@ class _Files:
             last_in_file = bounds.of(TXID_FIELD)[1]
             if last_in_file is not None:
                 last = _later(last, last_in_file)
-                is_wanted = all(bounds.may_hold(name, value) for name, value in wanted.items())
-                if not is_wanted or (not wanted and not first.may_take(bounds)):
+                is_wanted = all(bounds.may_hold(name, value) for name, value in values.items())
+                if not is_wanted or (not values and not first.may_take(bounds)):
                     continue
-            if wanted:
-                names, is_there = [*wanted, *([TXID_FIELD] if last_in_file is None else [])], False
+            if values:
+                names, is_there = [*values, *([TXID_FIELD] if last_in_file is None else [])], False
                 for rows in self.data.portions(file, pa.schema([self.schema.field(name) for name in names])):
                     last = _later(last, _last_of(rows))
-                    is_there = is_there or pc.any(_mask(rows, wanted)).as_py() is True
+                    is_there = is_there or pc.any(_mask(rows, values)).as_py() is True
                 if not is_there:
                     continue
             for rows in self.data.portions(file, self.schema):
                 last = _later(last, _last_of(rows))
-                first.add(rows.filter(_mask(rows, wanted)) if wanted else rows)
+                first.add(rows.filter(_mask(rows, values)) if values else rows)
         return last
 
 

@@ -1,13 +1,9 @@
-"""Read a Delta table into Arrow, completely or only the rows of some keys.
+"""Read a Delta table into Arrow.
 
 ``DeltaTable.to_pyarrow_table`` sometimes aborts the interpreter at exit; ``scan`` never did. ``scan`` yields string
 views, which many Arrow functions do not accept, so each batch is cast to the declared types. It takes times before 1677
 and after 2262 for others, where Spark has written them as INT96, which it does when it compacts a table; so files of
 others with times are read by Arrow.
-
-Rows are selected by a key mask over streamed batches, not by a predicate: a predicate of 10,000 keys takes 200 ms to
-parse and plan, whatever the table; the mask over 1,000,000 rows takes 73 ms in all (for 1,000 keys 46 ms and 41 ms),
-and no value has to be quoted.
 """
 
 from __future__ import annotations
@@ -23,15 +19,12 @@ from pyroaring import BitMap64
 
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, add_actions, files_of, fitted
 from state.delta.log.location import Location
-from state.delta.log.ownership import Owner, taken_until
+from state.delta.log.ownership import Numbers, Owner
 from state.delta.log.put import KNOWN_READER_FEATURES
 from state.delta.schema import TXID_FIELD
 from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import not_over
-
-PORTION_ROWS = 250_000
-"""The minimum number of rows to match with the wanted keys at a time; delta-rs yields about 8,000 at a time."""
 
 _READ_FEATURES = KNOWN_READER_FEATURES | {"deletionVectors"}
 """The features by which txtopo can read data files itself."""
@@ -79,7 +72,7 @@ class StoredRows:
         """Yield them in batches; of the version's files only some parts, if these are given: see :meth:`files`."""
         if self.is_empty:
             return
-        expires, columns, taken = self.expires, self.schema, self.taken
+        expires, columns, expired_until = self.expires, self.schema, self.taken
         if expires and expires not in columns.names:
             columns = columns.append(pa.schema(self.table.schema()).field(expires))
         data = DataFolder(self.location)
@@ -88,10 +81,10 @@ class StoredRows:
             if parts is None
             else (rows for part in parts for rows in data.portions(part.file, columns, dead=part.dead))
         ):
-            found = not_over(rows, expires, taken).select(self.schema.names) if expires else rows
+            alive = not_over(rows, expires, expired_until).select(self.schema.names) if expires else rows
             # Rows of no transaction are somebody else's, and were accepted before.
-            is_seen = self.until is None or pc.fill_null(pc.less_equal(found[TXID_FIELD], self.until), True)
-            yield found if is_seen is True else found.filter(is_seen)
+            is_seen = self.until is None or pc.fill_null(pc.less_equal(alive[TXID_FIELD], self.until), True)
+            yield alive if is_seen is True else alive.filter(is_seen)
 
     def files(self) -> dict[str, DataFile] | None:
         """Return the files that they are in, by path; None if only a reader of all files knows them."""
@@ -124,18 +117,12 @@ class StoredRows:
     def taken(self) -> int:
         """The time up to which they are left out then, in µs since 1970; 0 if none is."""
         owner = Owner.of(self.table)
-        return taken_until(self.table, owner.application) if owner is not None and self.expires else 0
+        return Numbers.of(self.table, owner.application).taken_until if owner is not None and self.expires else 0
 
 
 def read_rows(location: Location, table: DeltaTable, schema: pa.Schema) -> pa.Table:
     """Return all rows of the handle's version, with the columns and types of ``schema``; see :class:`StoredRows`."""
     return StoredRows(location, table, schema).read()
-
-
-def rows_of(location: Location, table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:
-    """Return the rows whose keys are in ``keys``, a table of the key columns."""
-    found = [rows.filter(key_mask(rows, keys)) for rows in _portions(location, table, schema, keys.num_rows)]
-    return pa.concat_tables([schema.empty_table(), *found])
 
 
 def key_mask(rows: pa.Table, keys: pa.Table) -> Any:
@@ -148,11 +135,11 @@ def key_mask(rows: pa.Table, keys: pa.Table) -> Any:
         rows: a table with the columns of ``keys``, and others.
         keys: the wanted keys, one column per key field, without nulls.
     """
-    first, *others = keys.column_names
-    if not others:
+    first, *more_names = keys.column_names
+    if not more_names:
         return pc.is_in(rows[first], value_set=keys[first].combine_chunks())
     row_codes, key_codes, _ = _codes(rows[first], keys[first])
-    for name in others:
+    for name in more_names:
         next_rows, next_keys, size = _codes(rows[name], keys[name])
         row_pairs = pc.add(pc.multiply(row_codes, size), next_rows)
         key_pairs = pc.add(pc.multiply(key_codes, size), next_keys)
@@ -161,25 +148,10 @@ def key_mask(rows: pa.Table, keys: pa.Table) -> Any:
 
 
 def _codes(rows: Any, keys: Any) -> tuple[Any, Any, int]:
-    wanted: Sequence[Any] = pc.unique(keys)
-    row_codes = pc.index_in(rows, value_set=wanted).cast(pa.int64())
-    key_codes = pc.index_in(keys, value_set=wanted).cast(pa.int64())
-    return row_codes, key_codes, len(wanted)
-
-
-def _portions(location: Location, table: DeltaTable, schema: pa.Schema, keys: int) -> Iterator[pa.Table]:
-    """Yield the rows in portions that are so large that hashing the ``keys`` wanted keys for each costs little."""
-    portion_rows = max(PORTION_ROWS, 2 * keys)
-    waiting: list[pa.Table] = []
-    waiting_rows = 0
-    for batch in _batches(location, table, schema):
-        waiting.append(batch)
-        waiting_rows += batch.num_rows
-        if waiting_rows >= portion_rows:
-            yield pa.concat_tables(waiting)
-            waiting, waiting_rows = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting)
+    values: Sequence[Any] = pc.unique(keys)
+    row_codes = pc.index_in(rows, value_set=values).cast(pa.int64())
+    key_codes = pc.index_in(keys, value_set=values).cast(pa.int64())
+    return row_codes, key_codes, len(values)
 
 
 def _batches(location: Location, table: DeltaTable, schema: pa.Schema) -> Iterator[pa.Table]:
@@ -188,8 +160,8 @@ def _batches(location: Location, table: DeltaTable, schema: pa.Schema) -> Iterat
         for file in files_of(location, table, table.metadata().partition_columns).values():
             yield from data.portions(file, schema)
         return
-    known = {field.name for field in table.schema().fields}
-    present = [name for name in schema.names if name in known]
+    columns = {field.name for field in table.schema().fields}
+    present = [name for name in schema.names if name in columns]
     probe = current_probe()
     for batch in pa.RecordBatchReader.from_stream(table.scan(columns=present)):
         yield fitted(pa.Table.from_batches([batch]), schema)

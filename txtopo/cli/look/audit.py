@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 
 import click
-from rich.text import Text
 
 from txtopo.api.components.partitioned import spout_as_written
 from txtopo.api.components.spout import AnySpout, PartitionedTransactionalSpout
@@ -68,11 +67,7 @@ class _Progress:
 
 def _show(report: AuditReport, spouts: Sequence[AnySpout]) -> None:
     """Print what an audit has found or proved of a topology with these spouts, if they are known."""
-    console = Console()
-
-    def say(text: str, style: str = "") -> None:
-        console.print(Text(text, style), soft_wrap=True)
-
+    say = Console().say
     for line in lines_of(report, *_method(spouts)):
         say(f"{line.label:<12}{line.text}")
     for finding in report.findings[:FINDINGS_SHOWN]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-from rich.text import Text
 
 from state.delta.read.difference import TableDifference
 from txtopo.cli.command import CommandLineError, Verdict, WholeNumber
@@ -70,11 +69,7 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
     if since is not None and to is not None and since > to:
         raise CommandLineError(f"--from {since} is after --to {to}")
     _check_sides(a, b, names, topologies)
-    console = Console()
-
-    def say(text: str, style: str = "") -> None:
-        console.print(Text(text, style), soft_wrap=True)
-
+    say = Console().say
     comparison = Comparison(since, with_txids, limit)
     if is_table(a):
         compared = Compared.pair(a, b, to, comparison)

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 import click
-from rich.text import Text
 
 from txtopo.cli.command import CommandLineError, Verdict, WholeNumber, page_option, tell_page
 from txtopo.cli.console import Console
@@ -93,29 +92,28 @@ def _console(part: ReplayedPart) -> Console:
     """Return a console on which stands what can't be judged."""
     console = Console()
     for text in part.left_out:
-        console.print(Text(text), soft_wrap=True)
+        console.say(text)
     return console
 
 
 def _print_range(report: RangeReport, console: Console) -> None:
     if report.earliest is not None:
-        console.print(Text("the first that differs:"), soft_wrap=True)
+        console.say("the first that differs:")
         _print(report.earliest, console)
         console.print()
     replayed = report.transactions.compared
     given_up = f", {report.given_up:,} given up and not replayed" if report.given_up else ""
     head = f"transactions {report.first} to {report.last}: {replayed:,} in {count_of(report.groups, 'group')}{given_up}"
-    console.print(Text(head, "bold"), soft_wrap=True)
+    console.say(head, "bold")
     for name in report.changed:
-        console.print(Text(f"  {name}: no longer in the topology"), soft_wrap=True)
+        console.say(f"  {name}: no longer in the topology")
     tallies = {**report.components, **{f"state {name}": tally for name, tally in report.states.items()}}
     for name, tally in tallies.items():
-        console.print(Text(f"  {name}: {_tally_text(tally)}", "red" if tally.differing else ""), soft_wrap=True)
+        console.say(f"  {name}: {_tally_text(tally)}", "red" if tally.differing else "")
     if report.earliest is None:
-        console.print(Text("✔ the same", "bold green"))
-        return
-    text = f"✘ {_tally_text(report.transactions)}"
-    console.print(Text(text, "bold red"), soft_wrap=True)
+        console.say("✔ the same", "bold green")
+    else:
+        console.say(f"✘ {_tally_text(report.transactions)}", "bold red")
 
 
 def _tally_text(tally: Tally) -> str:
@@ -129,18 +127,18 @@ def _print(report: ReplayReport, console: Console) -> None:
     together = f", committed together with {report.first} to {report.last}" if report.first < report.last else ""
     forward = f", run from transaction {report.run_from} on" if report.run_from < report.first else ""
     head = f"transaction {report.txid}: attempt {report.try_}, epoch {report.epoch}{together}{forward}"
-    console.print(Text(head, "bold"), soft_wrap=True)
+    console.say(head, "bold")
     for component in report.components:
         mark = "the same" if component.is_same else "differs"
         tuples = count_of(component.tuples_then, "tuple")
         if component.tuples_now != component.tuples_then:
             tuples = f"{tuples} then, {component.tuples_now:,} now"
         text = f"  {component.component}: {tuples}, {mark}, by {component.comparison.value}"
-        console.print(Text(text, "" if component.is_same else "red"), soft_wrap=True)
+        console.say(text, "" if component.is_same else "red")
     for state in report.states:
         text = f"  state {state.state}: {state_words(state)}"
-        console.print(Text(text, "" if state.difference is None else "red"), soft_wrap=True)
+        console.say(text, "" if state.difference is None else "red")
     if report.difference is None:
-        console.print(Text("✔ the same", "bold green"))
+        console.say("✔ the same", "bold green")
     else:
-        console.print(Text(f"✘ {report.difference}", "bold red"), soft_wrap=True)
+        console.say(f"✘ {report.difference}", "bold red")

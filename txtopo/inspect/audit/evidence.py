@@ -12,7 +12,7 @@ from txtopo.files.folder import Folder
 from txtopo.inspect.audit.checks import audit, tables_of
 from txtopo.inspect.audit.report import AuditProgress, AuditReport
 from txtopo.journal.backfills import backfills_of
-from txtopo.journal.ending import READS_MAX, read_beside
+from txtopo.journal.ending import READS_MAX, read_consistently
 from txtopo.journal.entries import JournalHeader
 from txtopo.journal.folders import find_journal
 from txtopo.journal.journal import read_journal
@@ -41,7 +41,7 @@ def audited(
     """
     journal = find_journal(metadata_dir, topology_id)
 
-    def told(state: str, done: int, versions: int) -> None:
+    def tell_progress(state: str, done: int, versions: int) -> None:
         tell(AuditProgress(state, done, versions))
 
     def read_once(_: object) -> AuditReport | None:
@@ -50,7 +50,7 @@ def audited(
             raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to prove")
         committed = _reported(metadata_dir, parts[-1].header)
         tables, departed = tables_of(parts)
-        histories = read_histories(metadata_dir, tables, with_rows=with_rows, departed=departed, tell=told)
+        histories = read_histories(metadata_dir, tables, with_rows=with_rows, departed=departed, tell=tell_progress)
         again = read_journal(journal)
         if again[-1].header.epoch != parts[-1].header.epoch:
             return None
@@ -61,7 +61,7 @@ def audited(
             committed = min(committed, end)
         return audit(parts, histories, committed, backfills_of(metadata_dir, parts))
 
-    report = read_beside(journal, read_once)
+    report = read_consistently(journal, read_once)
     if report is None:
         raise ConfigError(f"coordinators follow one another too fast to be audited; gave up after {READS_MAX} tries")
     report.topology, report.with_rows = topology_id, with_rows

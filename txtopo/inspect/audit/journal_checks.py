@@ -117,7 +117,7 @@ def _check_found(
     """Compare the header of a new coordinator with the entries before it."""
     old = before[-1].header
     # Where the journal begins, or where a rewind went back to from there.
-    first = min((*(part.header for part in before), header), key=lambda each: each.committed)
+    first = min((*(part.header for part in before), header), key=lambda header: header.committed)
     epochs = f"epoch {header.epoch}"
     order.check_reached(header)
     last = counted[-1].entry.transactions[-1] if counted else None

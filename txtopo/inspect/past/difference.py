@@ -74,7 +74,7 @@ class Moment:
                 "--to that both can show; 'txtopo state OUTPUT --points' lists those of each"
             )
         txid = max(common)
-        behind, ahead = sorted((found_a, found_b), key=lambda each: each.committed)
+        behind, ahead = sorted((found_a, found_b), key=lambda output: output.committed)
         later = min((end for end in ahead.ends if end > behind.committed), default=None)
         return cls(txid, (found_a.committed, found_b.committed), later if txid < behind.committed else None)
 

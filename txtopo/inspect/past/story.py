@@ -28,6 +28,7 @@ SILENT_SECS = 10.0
 """If a run's process is alive but its snapshot is older than this, the run is reported as silent."""
 
 METADATA_CHARACTERS_MAX = 200
+"""Two lines of a terminal: enough to tell offsets apart."""
 
 
 @attrs.frozen

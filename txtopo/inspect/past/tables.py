@@ -90,6 +90,7 @@ class Rows:
 
 
 CELL_CHARACTERS_MAX = 1_000
+"""A page of rows with large texts stays a page, and is not megabytes."""
 
 KEPT_SECS = 30
 """For how long at least what a table keeps is not looked at again."""
@@ -119,7 +120,7 @@ class Kept:
         # Besides our own there may be files that others have put elsewhere: beside the log, and where their rows are.
         others = (file.path.rpartition("/")[0] for file in files_of(location, table).values())
         items = [item for below in {"", DATA_FOLDER, LOG_FOLDER, *others} for item in location.folder.list(below)]
-        points = None if owner is None else TableVersions(location, table, owner.application).points()
+        points = None if owner is None else TableVersions(location, table, owner).points()
         return cls(len(items), sum(item.size for item in items), points)
 
 

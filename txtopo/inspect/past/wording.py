@@ -34,7 +34,7 @@ STATUS_WORDS = {
 
 def readings_of(readings: Sequence[Reading]) -> Iterator[tuple[str, str, str]]:
     """Yield what each component has counted and measured, with the part of its input or "", in a report's order."""
-    for (component, of), own in itertools.groupby(readings, lambda each: (each.component, each.of)):
+    for (component, of), own in itertools.groupby(readings, lambda reading: (reading.component, reading.of)):
         yield component, of, ", ".join(f"{reading.name} {_value_of(reading)}" for reading in own)
 
 

@@ -74,8 +74,10 @@ def _total_errors(known: KnownRun) -> int:
     return len(known.timeline.errors()) if total is None else max(int(total), 0)
 
 
-def _error(each: ErrorRecord) -> Error:
-    return Error(each.at_secs, each.txid, each.attempt, each.epoch, each.component, without_secrets(each.text))
+def _error(record: ErrorRecord) -> Error:
+    return Error(
+        record.at_secs, record.txid, record.attempt, record.epoch, record.component, without_secrets(record.text)
+    )
 
 
 def is_current(known: KnownRun, failed_at: float | None) -> bool:
@@ -99,7 +101,7 @@ def components_failed_at(known: KnownRun) -> dict[str, float]:
     if known.is_plain:
         samples = known.timeline.samples(COMPONENT)
         found += [(name, last_growth(rows, OfComponent.FAILED)) for name, rows in samples]
-    return {name: at for name, at in sorted(found, key=lambda each: each[1] or 0.0) if at is not None}
+    return {name: at for name, at in sorted(found, key=lambda item: item[1] or 0.0) if at is not None}
 
 
 def last_failure(known: KnownRun) -> Failure | None:

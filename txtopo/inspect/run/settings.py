@@ -59,7 +59,7 @@ def settings(known: KnownRun, arguments: Mapping[str, str]) -> Settings:
                 is_secret=value == HIDDEN or is_secret(name),
             )
         )
-    listed.sort(key=lambda each: (each.is_default, each.name))
+    listed.sort(key=lambda setting: (setting.is_default, setting.name))
     return Settings(listed, {name: str(shown(name, value)) for name, value in arguments.items()})
 
 

@@ -265,7 +265,7 @@ def _readings(axis: _Axis, found: Mapping[str, Rows]) -> Iterable[Plot]:
         label = f"{component} {of}" if of else str(component)
         grouped.setdefault((str(name), str(kind)), {})[label] = line
     units = {ReadingKind.COUNT.value: "/s", ReadingKind.TIME.value: "s behind now"}
-    for (name, kind), lines in sorted(grouped.items(), key=lambda each: each[0][1] != ReadingKind.TIME.value):
+    for (name, kind), lines in sorted(grouped.items(), key=lambda line: line[0][1] != ReadingKind.TIME.value):
         yield _plot(f"{kind} {name}", name, units.get(kind, ""), lines)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 
 import attrs
@@ -12,6 +12,7 @@ from txtopo.errors import FailedException, StateAccessError
 from txtopo.files.places import folder_at
 from txtopo.fork.fork import Fork, ForkPoints, ForkSubject, fill
 from txtopo.fork.forking import begun_after, state_of
+from txtopo.journal.entries import JournalPart
 from txtopo.journal.journal import counting_parts
 from txtopo.journal.search import EnteredGroup
 from txtopo.testing.checkers import require
@@ -20,7 +21,7 @@ from txtopo.testing.simulation.durable import Durable
 from txtopo.testing.simulation.process import Process
 from txtopo.testing.simulation.threads import Clock
 from txtopo.topology.plans.plan import Plan
-from txtopo.transactional.commit.keeping import Keeping
+from txtopo.transactional.commit.keeping import PointKeeper
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
@@ -55,7 +56,7 @@ class Commands:
             points = [point.txid for point in checks.promised()]
             if not points:  # the last one has aged out meanwhile
                 return
-            past = Past.of(subject, lambda _: self.durable.journal(), CoordinatorRecord.of(coordinator_state, 0))
+            past = Past.of(subject, CoordinatorRecord.of(coordinator_state, 0))
             if beside_paused or self.random.random() < OFFERED:
                 offered = (point.txid for point in past.standing[1:] if point.txid)
                 points = [txid for txid in offered if txid not in points] or points
@@ -80,7 +81,7 @@ class Commands:
         parts, committed = durable.journal(), state.committed()
         points = [point.txid for point in checks.promised()]
         wanted = self.random.choice(points)
-        point, obstacles = ForkPoints.of(origin, lambda _: parts, committed.txid, points).find(wanted)
+        point, obstacles = ForkPoints.of(origin, committed.txid, points).find(wanted)
         with checks.keeping():
             require(
                 point is not None and point.txid == wanted, f"each point can be forked at: not {wanted}, {obstacles}"
@@ -96,7 +97,7 @@ class Commands:
         for name, forked in fork.durable.states.items():
             forked.origin = durable.tables[name]
         names = {name: name for name in fork.durable.states}
-        to = GoTo.beside(point, committed)
+        to = GoTo.of_fork(point, committed)
         made = Fork(topology_id, f"fork of {point.incarnation}", topology_id, txid=wanted, tables=names, plan=to)
         subject = ForkSubject(made, folder_at("/nowhere"), origin, to, fork.durable.states, begun, source)
         store = fork.durable.store()
@@ -118,7 +119,7 @@ class Commands:
         """Let a process do the upkeep while two periods pass, by settings of the history."""
         durable = self.durable
         recent_secs, hours = history
-        keeping = Keeping(
+        keeping = PointKeeper(
             coordinator_state, durable.committed, clock.wall_secs, recent_secs=recent_secs, rewind_hours=hours
         )
         states = [
@@ -136,4 +137,16 @@ class Commands:
 
     def _subject(self) -> RepairSubject:
         plan = self.plan
-        return RepairSubject(plan.topology_id, plan.kinds, plan.states, folder_at("/nowhere"), {})
+        return _Subject(plan.topology_id, plan.kinds, plan.states, folder_at("/nowhere"), {}, durable=self.durable)
+
+
+@attrs.frozen
+class _Subject(RepairSubject):
+    """The topology, for who goes back."""
+
+    durable: Durable = attrs.field(kw_only=True)
+
+    def around(self, txids: Iterable[int]) -> list[JournalPart]:
+        """Return its journal, which is small."""
+        del txids
+        return self.durable.journal()

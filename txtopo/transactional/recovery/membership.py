@@ -78,8 +78,8 @@ def new_spouts(coordinator_state: CoordinatorState, kinds: Mapping[str, str]) ->
     Raises:
         DivergenceError: earlier runs had a spout that is missing now, or is of another kind.
     """
-    known = coordinator_state.spouts
-    for name, kind in known.items():
+    former = coordinator_state.spouts
+    for name, kind in former.items():
         now = kinds.get(name)
         if now == kind:
             continue
@@ -97,7 +97,7 @@ def new_spouts(coordinator_state: CoordinatorState, kinds: Mapping[str, str]) ->
             f"{where}, of kind {kind}; now it is {now}, and its metadata has another meaning. Use the former spout, or "
             "give the topology another id and new tables"
         )
-    return frozenset(kinds.keys() - known.keys() if known else ())
+    return frozenset(kinds.keys() - former.keys() if former else ())
 
 
 def plan_to_begin(
@@ -129,7 +129,7 @@ def _former(states: Mapping[str, State], incarnation: str) -> Iterator[tuple[str
     """Yield the states with former tables, which are to be set aside before the states begin empty."""
     for name, state in states.items():
         table = state.table()
-        description = None if table is None else table.look()
+        description = None if table is None else table.describe()
         # A fresh table may be the one that an interrupted start made here.
         if table is not None and description is not None and not _is_fresh(description, table, incarnation):
             yield name, state, table, description
@@ -195,9 +195,9 @@ def record_join(
     # A crash before this leaves a topology that does not know the states. It may go on; and the backfill, when it is
     # run again, follows it and joins later.
     with durable_step("backfill.plan"):
-        told = {mark.identity: folds[name] for name, mark in plan.states.items() if name in folds}
+        new_folds = {mark.identity: folds[name] for name, mark in plan.states.items() if name in folds}
         coordinator_state.add_folds(
-            {each: {column: (how, 0) for column, how in own.items()} for each, own in told.items()}
+            {each: {column: (how, 0) for column, how in own.items()} for each, own in new_folds.items()}
         )
         record_plan(coordinator_state, plan)
 
@@ -205,7 +205,7 @@ def record_join(
 def refuse_written(plan: Join, tables: Mapping[str, StateTable]) -> None:
     """Raise DivergenceError if a table is not as its state's backfill left it; those of other code are left alone."""
     for name, mark in plan.states.items() if plan.states.keys() <= tables.keys() else ():
-        found = tables[name].look()
+        found = tables[name].describe()
         is_as_left = found is not None and (found.identity, found.last_txid) == (mark.identity, mark.txid)
         if not is_as_left or tables[name].foreign_change(mark.version) is not None:
             raise DivergenceError(

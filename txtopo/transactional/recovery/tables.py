@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 
 from txtopo.api.state import State, StateTable, TableDescription
@@ -24,7 +25,7 @@ def descriptions_of(tables: Mapping[str, StateTable]) -> dict[str, TableDescript
     descriptions = {}
     for name, table in tables.items():
         try:
-            description = table.look()
+            description = table.describe()
         except DivergenceError:  # find_divergences() reports it
             continue
         if description is not None:
@@ -41,5 +42,13 @@ def refuse_what_stays(tables: Iterable[StateTable]) -> None:
     """Raise ConfigError if a table that is there can't be moved aside, before a plan to do so is recorded."""
     for table in tables:
         why = table.why_it_stays()
-        if why is not None and table.look() is not None:
+        if why is not None and table.describe() is not None:
             raise ConfigError(f"{why}; nothing was changed")
+
+
+def growing(state: State) -> State:
+    """Return a state whose table gets what is declared and can be had: new columns, and deletion vectors or none."""
+    grown = copy.copy(state)
+    grown.schema_evolution = "add"
+    grown.turns_vectors = True
+    return grown

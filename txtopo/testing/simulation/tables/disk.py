@@ -210,9 +210,6 @@ class SimulatedPast(TablePast):
     def begin(self, version: int) -> None:
         """Do nothing: nothing is remembered."""
 
-    def open(self) -> None:
-        """Do nothing: it has nothing."""
-
     def configuration(self) -> Mapping[str, str | None]:
         """Return no properties."""
         return {}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -100,10 +99,7 @@ class OpenedSimulatedTable(OpenedState, KeepsHistory, CanBeRepaired):
         self._table = table
         self._epoch = epoch
         past = SimulatedPast(table.disk, lambda: self.check_fence(table.newest))
-        self._log_upkeep = LogUpkeep(past, table.make_thread)
-        self._schedule = SCHEDULE
-        self._writes = 0
-        self._removed: deque[Removed] = deque()
+        self._log_upkeep = LogUpkeep(past, SCHEDULE, table.make_thread or ThreadPoolExecutor)
         self._head = table.newest.number
 
     @abstractmethod
@@ -149,9 +145,8 @@ class OpenedSimulatedTable(OpenedState, KeepsHistory, CanBeRepaired):
         rows = attrs.evolve(newest, restored=None) if version is None else version
         self._table.add(attrs.evolve(rows, number=newest.number + 1, epoch=self._epoch), file, **options)
         made = self._table.disk.made[-1]
-        number, gone = made.version.number, tuple(sorted(made.before - made.live))
-        self._head, self._writes = number, self._writes + 1
-        self._removed.append(Removed(number, int(made.made_secs * 1000), gone))
+        self._head, gone = made.version.number, tuple(sorted(made.before - made.live))
+        self._log_upkeep.written(Removed(self._head, int(made.made_secs * 1000), gone), 0)
 
     # Writes.
 
@@ -209,26 +204,21 @@ class OpenedSimulatedTable(OpenedState, KeepsHistory, CanBeRepaired):
 
     def keep_history(self, history: History) -> None:
         """Keep what a history names; see :meth:`KeepsHistory.keep_history`."""
-        self._schedule = attrs.evolve(self._schedule, history=history)
+        self._log_upkeep.keep(history)
 
     @property
     def is_upkeep_due(self) -> bool:
         """Whether a round of upkeep is due; see :attr:`OpenedState.is_upkeep_due`."""
-        if self._table.make_thread is None:
-            return False
-        is_due = self._schedule.is_due(self._writes, 0, 0)
-        is_due = is_due or self._log_upkeep.is_due(self._schedule, is_written=self._writes > 0)
-        return is_due and not self._log_upkeep.is_running
+        return self._table.make_thread is not None and self._log_upkeep.is_due(0)
 
     def maintain(self) -> None:
         """Look after the log, as Delta's tables do; see :mod:`state.delta.upkeep`."""
         if not self.is_upkeep_due:
-            self._log_upkeep.delete_removed(self._schedule, self._removed, self._files_needed, self._is_head)
+            self._log_upkeep.delete_removed(self._files_needed, self._is_head)
             return
         self._log_upkeep.end()
         self._merge()
-        self._log_upkeep.begin(self._schedule, self._head, self._files_needed())
-        self._writes = 0
+        self._log_upkeep.begin(self._head, self._files_needed())
 
     def _merge(self) -> None:
         """Move the rows to one file where there are several, by a version without a transaction."""
@@ -286,7 +276,7 @@ class SimulatedStateTable(StateTable):
         """The table's name."""
         return self._table.name
 
-    def look(self) -> TableDescription | None:
+    def describe(self) -> TableDescription | None:
         """Return its description; None if nobody has opened it."""
         table, newest = self._table, self._table.newest
         if table.owner is None:

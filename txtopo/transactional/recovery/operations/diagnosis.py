@@ -14,7 +14,7 @@ incarnation of the topology. Transactions that are begun and not committed begin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -37,7 +37,7 @@ from txtopo.transactional.recovery.divergence import (
     find_divergences,
     find_incomplete,
 )
-from txtopo.transactional.recovery.operations.ways import Ways
+from txtopo.transactional.recovery.operations.ways import RollbackPlanner
 from txtopo.transactional.recovery.tables import descriptions_of, next_number, rooms_of, tables_of
 
 _ADOPTABLE = {DivergenceKind.FOREIGN_CHANGE, DivergenceKind.NEWER_EPOCH}
@@ -62,9 +62,18 @@ class RepairSubject:
         """Return the tables that can be inspected, by state."""
         return tables_of(self.states)
 
+    @property
+    def journal_folder(self) -> Folder:
+        """The folder of its journal."""
+        return find_journal(self.metadata_dir, self.topology_id)
+
     def journal(self, is_meant: Callable[[JournalHeader], bool] = lambda _: True) -> JournalSearch:
         """Return its journal, or those files of it whose header is meant."""
-        return JournalSearch(find_journal(self.metadata_dir, self.topology_id), is_meant)
+        return JournalSearch(self.journal_folder, is_meant)
+
+    def around(self, txids: Iterable[int]) -> list[JournalPart]:
+        """Return what its journal says of some transactions; see :meth:`JournalSearch.around`."""
+        return self.journal().around(txids)
 
     def rooms(self) -> dict[str, Folder]:
         """Return the folders that may hold notes of its coordinator state; see :func:`rooms_of`."""
@@ -212,7 +221,7 @@ class _Examination:
         for name, description in self._every_description.items():
             txids |= {description.last_txid or 0, *self._every[name].all_kept()}
         try:
-            return self._subject.journal().around(txids), None
+            return self._subject.around(txids), None
         except DivergenceError as error:
             return [], error.message
 
@@ -249,7 +258,7 @@ class _Examination:
             return is_written or any(part.header.epoch >= plan.epoch for part in own)
         # What is moved aside is there again.
         is_aside = plan.number in journal_asides(self._subject.metadata_dir, self._subject.topology_id)
-        again = (plan.number in table.asides() and table.look() is not None for table in self._every.values())
+        again = (plan.number in table.asides() and table.describe() is not None for table in self._every.values())
         return (is_aside and bool(self._parts)) or any(again)
 
     def _joined(self) -> dict[str, str]:
@@ -305,7 +314,7 @@ class _Examination:
     def _proposal(self, number: int) -> tuple[plans.GoTo | None, tuple[str, ...], tuple[str, ...]]:
         """Return the best plan, the states that it rolls back, and the obstacles to a better one."""
         subject = self._subject
-        ways = _WaysOfApart(
+        ways = _RollbackPlannerApart(
             record=self._record,
             tables={name: table for name, table in self._every.items() if name not in self._apart},
             descriptions=self._descriptions,
@@ -398,7 +407,7 @@ class _Examination:
 
 
 @attrs.frozen(kw_only=True)
-class _WaysOfApart(Ways):
+class _RollbackPlannerApart(RollbackPlanner):
     """The ways where tables and coordinator state may disagree."""
 
     divergences: tuple[Divergence, ...]

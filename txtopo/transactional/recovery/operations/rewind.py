@@ -11,7 +11,7 @@ Transaction 0 is a point as well: no table needs an old version to become empty.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -28,7 +28,7 @@ from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
-from txtopo.transactional.recovery.operations.ways import Ways
+from txtopo.transactional.recovery.operations.ways import RollbackPlanner
 from txtopo.transactional.recovery.plans import GoTo, StartAnew
 from txtopo.transactional.recovery.tables import descriptions_of
 
@@ -54,6 +54,48 @@ class Point:
 
 
 @attrs.frozen
+class Reach:
+    """The checkpoints that a journal tells of, and what tables keep of them."""
+
+    parts: Sequence[JournalPart]
+    """What the journal says of them; nothing if it has no complete line yet."""
+    checkpoints: Sequence[Checkpoint]
+    """Newest first."""
+    kept: Mapping[str, Collection[int]]
+    """By state, the transactions of checkpoints whose versions its table keeps."""
+
+    @classmethod
+    def of(
+        cls,
+        subject: RepairSubject,
+        tables: Mapping[str, StateTable],
+        descriptions: Mapping[str, TableDescription],
+        txids: Iterable[int],
+        decided: int,
+    ) -> Reach:
+        """Find the checkpoints of a topology.
+
+        Args:
+            subject: the topology.
+            tables: those that count.
+            descriptions: of those that are there.
+            txids: the points on record, and a transaction that is asked for.
+            decided: the last transaction that the coordinator state has decided.
+        """
+        all_kept = {name: tables[name].all_kept() for name in descriptions}
+        parts = subject.around({*txids, *itertools.chain(*all_kept.values())})
+        if not parts:
+            return cls((), (), {})
+        incarnation = parts[-1].header.incarnation
+        points = checkpoints_in(parts, subject.topology_id, incarnation, subject.states, descriptions, decided=decided)
+        kept: dict[str, Collection[int]] = {}
+        for name, listed in all_kept.items():  # a table that lists none is asked for those of checkpoints
+            txids_of_state = {checkpoint.states[name].txid or 0 for checkpoint in points if name in checkpoint.states}
+            kept[name] = {*([0] if tables[name].is_kept(None) else []), *(listed or tables[name].kept(txids_of_state))}
+        return cls(parts, points, kept)
+
+
+@attrs.frozen
 class Past:
     """What a topology can be brought back to, as journal and tables have it; read without the lead."""
 
@@ -65,36 +107,26 @@ class Past:
     unversioned: tuple[str, ...]
     """The states that keep no versions: they stay as they are, whatever the point."""
 
-    _ways: Ways
+    _ways: RollbackPlanner
 
     @classmethod
-    def of(
-        cls,
-        subject: RepairSubject,
-        journal_around: Callable[[Collection[int]], Sequence[JournalPart]],
-        known: CoordinatorRecord,
-        txid: int | None = None,
-    ) -> Past:
-        """Read the tables, and find the points in a journal, which must have a part.
+    def of(cls, subject: RepairSubject, known: CoordinatorRecord, txid: int | None = None) -> Past:
+        """Read the tables, and find the points in the journal, which must have a part.
 
         Args:
             subject: the topology.
-            journal_around: reads the journal, see :meth:`txtopo.journal.search.JournalSearch.around`.
             known: what the coordinator state says, which may have begun a state that the journal does not know yet.
             txid: a transaction that is asked for; None: none is yet.
 
         Raises:
             StateAccessError: the journal ends before what is known.
         """
-        tables = subject.tables()
+        tables, decided = subject.tables(), known.decided
         descriptions = descriptions_of(tables)
-        all_kept = {name: tables[name].all_kept() for name in descriptions}
-        wanted = () if txid is None else (txid,)
-        parts = journal_around({*known.points, *wanted, *itertools.chain(*all_kept.values())})
-        newest, decided = parts[-1].header, known.decided
-        checkpoints = checkpoints_in(
-            parts, subject.topology_id, newest.incarnation, subject.states, descriptions, decided=decided
-        )
+        target_txids = () if txid is None else (txid,)
+        reach = Reach.of(subject, tables, descriptions, (*known.points, *target_txids), decided)
+        parts, checkpoints = reach.parts, [*reach.checkpoints]
+        newest = parts[-1].header
         if checkpoints[0].txid < decided:
             raise StateAccessError(
                 f"topology {subject.topology_id!r} is at transaction {decided}, but its journal ends at "
@@ -108,12 +140,12 @@ class Past:
         now = checkpoints[0]
         mark = CommittedMark(now.txid, now.metadata, {**now.states, **known.committed.states}, now.planned)
         record = CoordinatorRecord(subject.topology_id, newest.incarnation, newest.epoch, mark, None)
-        ways = Ways(
+        ways = RollbackPlanner(
             record=record,
             tables=tables,
             descriptions=descriptions,
             optional=subject.optional,
-            kept=versions_kept(tables, all_kept, checkpoints),
+            kept=reach.kept,
             backfilled=backfills_of(subject.metadata_dir, parts),
             # The journal may name states of a backfill that died just before it joined: that alone means nothing.
             unfinished=unfinished_backfills(
@@ -123,7 +155,7 @@ class Past:
             ),
         )
         firsts = {entry.last: entry.first for part in counting for entry in part.entries}
-        gaps = _Gaps.between(counting)
+        gaps = _JournalGaps.between(counting)
         points = [
             Point(
                 checkpoint,
@@ -177,12 +209,12 @@ class Past:
             if header.planned.at_ms <= time_ms:
                 break
             last = min(last, header.committed)
-        found = (
+        point = (
             transaction
             for transaction in backwards(journal, last)
             if transaction.planned != NEVER and transaction.planned.at_ms <= time_ms
         )
-        until = next(found, None)
+        until = next(point, None)
         if until is not None:
             return until.txid
         group = None if self.oldest is None else journal.find(self.oldest)
@@ -259,10 +291,10 @@ class Past:
 
 def summarized(reasons: Iterable[str]) -> list[str]:
     """Return the first of some reasons, each once, and how many more there are: between two points, many are alike."""
-    found = list(dict.fromkeys(reasons))
-    if len(found) <= REASONS_MAX + 1:
-        return found
-    return [*found[:REASONS_MAX], f"so it is with {len(found) - REASONS_MAX:,} more versions before"]
+    different = list(dict.fromkeys(reasons))
+    if len(different) <= REASONS_MAX + 1:
+        return different
+    return [*different[:REASONS_MAX], f"so it is with {len(different) - REASONS_MAX:,} more versions before"]
 
 
 def refuse_other_store(topology_id: str, incarnation: str | None, newest: JournalHeader | None) -> None:
@@ -286,30 +318,15 @@ def without_new(subject: RepairSubject, committed: CommittedMark) -> tuple[Repai
     A rewind leaves them as they are: what they lack, a backfill gives them. So is a state that was begun empty by a
     start that died, and left out since: it was there for no transaction, and no part of the journal names it.
     """
-    gone = {name for name, mark in committed.states.items() if mark.begun_after and mark.left_after == mark.begun_after}
+    empty = {
+        name for name, mark in committed.states.items() if mark.begun_after and mark.left_after == mark.begun_after
+    }
     new = tuple(
         name
         for name in subject.states
-        if committed.txid and name not in committed.states.keys() - gone and name not in subject.optional
+        if committed.txid and name not in committed.states.keys() - empty and name not in subject.optional
     )
     return attrs.evolve(subject, states={n: state for n, state in subject.states.items() if n not in new}), new
-
-
-def versions_kept(
-    tables: Mapping[str, StateTable], all_kept: Mapping[str, Collection[int]], checkpoints: Sequence[Checkpoint]
-) -> dict[str, Collection[int]]:
-    """Return, by state, the transactions of checkpoints whose versions its table keeps.
-
-    ``all_kept`` are, of each table that is there, those that it lists; other tables are asked for those of checkpoints.
-    """
-    wanted = {
-        name: {checkpoint.states[name].txid or 0 for checkpoint in checkpoints if name in checkpoint.states}
-        for name in all_kept
-    }
-    return {
-        name: {*([0] if tables[name].is_kept(None) else []), *(kept or tables[name].kept(wanted[name]))}
-        for name, kept in all_kept.items()
-    }
 
 
 def refuse_left_behind(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
@@ -319,12 +336,12 @@ def refuse_left_behind(subject: RepairSubject, coordinator_state: CoordinatorSta
         after = plan.txid
         if coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation:
             # A plan that an earlier version has recorded does not name them.
-            known = coordinator_state.committed().states
-            last_txids = {**{name: mark.txid or 0 for name, mark in known.items()}, **last_txids}
-    left = [name for name, last in last_txids.items() if name not in subject.states and last > after]
-    if left:
+            states = coordinator_state.committed().states
+            last_txids = {**{name: mark.txid or 0 for name, mark in states.items()}, **last_txids}
+    behind = [name for name, last in last_txids.items() if name not in subject.states and last > after]
+    if behind:
         raise StateAccessError(
-            f"the code lacks {', '.join(map(repr, left))}, with rows of transactions after {after} that would stay "
+            f"the code lacks {', '.join(map(repr, behind))}, with rows of transactions after {after} that would stay "
             "behind: use code that declares it, and take it out of the topology afterwards; nothing was changed",
             txid=after,
         )
@@ -342,7 +359,7 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
     """
     # The store comes first: what leaves it meanwhile, if the topology is running, is in the journal already.
     is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
-    begun = coordinator_state.begun_as_far_as_known() if is_same else ()
+    transactions = coordinator_state.begun_as_far_as_known() if is_same else ()
 
     def is_meant(header: JournalHeader) -> bool:
         return header.incarnation == plan.incarnation and (not plan.epoch or header.epoch < plan.epoch)
@@ -352,18 +369,18 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
         for group in subject.journal(is_meant).backwards(reaching=plan.txid + 1)
         for transaction in group.entry.transactions
     ]
-    known = {transaction.txid: (transaction.metadata, transaction.planned) for transaction in entered}
+    by_txid = {transaction.txid: (transaction.metadata, transaction.planned) for transaction in entered}
     # A store that was restored from a backup may have another transaction than the one that was committed since.
-    known |= {
+    by_txid |= {
         transaction.txid: (transaction.metadata, transaction.planned)
-        for transaction in begun
+        for transaction in transactions
         if transaction.txid > plan.until
     }
     # A table has more only if all but it was restored from a backup that was taken in the midst of this.
     tables = descriptions_of(subject.tables()).values() if plan.epoch else ()
     reached = [table.last_txid or 0 for table in tables if table.incarnation == plan.incarnation]
-    wanted = range(plan.txid + 1, max([plan.until, *known, *reached]) + 1)
-    lost = [txid for txid in wanted if txid not in known]
+    txids_after = range(plan.txid + 1, max([plan.until, *by_txid, *reached]) + 1)
+    lost = [txid for txid in txids_after if txid not in by_txid]
     if plan.unseen_until:
         lost = [min(plan.unseen_after, plan.txid) + 1, plan.unseen_until]
     if lost:
@@ -372,18 +389,18 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
             "coordinator state and all tables from the same one",
             txid=plan.txid,
         )
-    return [metadata for metadata, planned in (known[txid] for txid in wanted) if planned.has_input]
+    return [metadata for metadata, planned in (by_txid[txid] for txid in txids_after) if planned.has_input]
 
 
 @attrs.frozen
-class _Gaps:
+class _JournalGaps:
     """What a journal lacks."""
 
     spans: Sequence[tuple[int, int]]
     """After which transaction each part begins, and with which one it ends, in order: a coordinator leaves no gap."""
 
     @classmethod
-    def between(cls, parts: Sequence[JournalPart]) -> _Gaps:
+    def between(cls, parts: Sequence[JournalPart]) -> _JournalGaps:
         spans: list[tuple[int, int]] = []
         for part in parts:
             if part.entries:
@@ -410,8 +427,8 @@ def _lost_text(first: int, last: int, after: int) -> str:
 
 def _counting(parts: Sequence[JournalPart], last: int) -> Sequence[JournalPart]:
     """Return a journal's parts of its newest incarnation, as far as they count: the last group up to ``last``."""
-    own = [part for part in parts if part.header.incarnation == parts[-1].header.incarnation]
-    return counting_parts(own, lambda entry: entry.last <= last)
+    own_parts = [part for part in parts if part.header.incarnation == parts[-1].header.incarnation]
+    return counting_parts(own_parts, lambda entry: entry.last <= last)
 
 
 def backwards(journal: JournalSearch, last: int) -> Iterator[JournalTransaction]:
