@@ -22,18 +22,8 @@ _UNNAMED_SECS = 24 * 3600
 """How long files stay that no version names: of writes that are being prepared, in any process, and of dead ones."""
 
 
-_KEPT_PER_VERSION, _VERSIONS_MAX = 20, 1_000
-"""A checkpoint has every file that is kept. So it is made once there is a version more for so many of them, or so many
-versions more: one every 50 writes took 7 % of a core after a minute of 50 a second, and what a second costs grew with
-the square of its writes. A reader of the log reads a twentieth more, at most."""
-
-_CHECKPOINTS_PER_CLEAN_UP = 20
-"""Removing what is too old lists all files, so it follows only every 20th checkpoint, including the first."""
-
-
-_CLEAN_UP_SECS, _CLEAN_UP_SECS_REMOTE = 60, 300
-"""How often it follows at least, where only what is recent is kept; the second in an object store, where each file of a
-log that it reads is a request."""
+_VERSIONS_MAX = 1_000
+"""Of how many versions, at most, there is no checkpoint."""
 
 
 class LogUpkeep:
@@ -78,7 +68,7 @@ class LogUpkeep:
         return schedule.is_recent_kept and is_needed and self._is_time(schedule)
 
     def _is_time(self, schedule: Upkeep) -> bool:
-        every_secs = _CLEAN_UP_SECS if self._past.is_local else _CLEAN_UP_SECS_REMOTE
+        every_secs = schedule.clean_up_secs if self._past.is_local else schedule.clean_up_secs_remote
         return self._cleaned_secs is None or abs(schedule.now_secs - self._cleaned_secs) >= every_secs
 
     def begin(self, schedule: Upkeep, version: int, files: Collection[str]) -> None:
@@ -87,7 +77,7 @@ class LogUpkeep:
         ``version`` is to get the checkpoint; ``files`` are its files, and those of a write that is prepared.
         """
         is_by_time = schedule.is_recent_kept and self._is_time(schedule)
-        versions = min(-(-self._kept // _KEPT_PER_VERSION), _VERSIONS_MAX)
+        versions = min(-(-self._kept // schedule.kept_per_version), _VERSIONS_MAX)
         if is_by_time or self._made is None or version - self._made >= versions:
             self._submit(self._run, schedule, version, set(files))
         else:
@@ -160,7 +150,7 @@ class LogUpkeep:
     def _run(self, schedule: Upkeep, version: int, needed: set[str]) -> None:
         past = self._past
         is_by_time = schedule.is_recent_kept and self._is_time(schedule)
-        is_clean_up_due = is_by_time or self._rounds % _CHECKPOINTS_PER_CLEAN_UP == 0
+        is_clean_up_due = is_by_time or self._rounds % schedule.clean_up_checkpoints == 0
         past.begin(version)
         present = past.presence()
         past.make_checkpoint(version, present)
