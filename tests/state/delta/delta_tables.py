@@ -152,6 +152,7 @@ def put_merged(state):
     state._log_upkeep.close()
     state._merging._under_way.exception()
     state.maintain()
+    state._merging.close()
 
 
 def merge(state):
