@@ -19,7 +19,7 @@ from committers.versions import DELETED, INTERVALS, NUMBER, REPEAT, REPEATS, TIM
 from committers.waiting import WaitingTuples
 from state import DeltaState
 from txtopo import BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext, TransactionAttempt, Tuple
-from txtopo.api.abilities import ChecksTables, Inputs, TellsFolds
+from txtopo.api.abilities import ChecksTables, DescribesFolds, Inputs
 from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.data.types import ddl_name
 from txtopo.api.map_state import MapState, RowChanges
@@ -42,14 +42,14 @@ _REMEMBERED = {NUMBER: pa.int64(), REPEATS: pa.int64(), TXID: pa.int64(), TIME: 
 """What a line has before the sequence."""
 
 
-class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
+class ApplyChanges(ReducingCommitter, DescribesFolds, ChecksTables):
     """Applies change events to a keyed table: the row of a key is that of its latest event, or none if that deletes it.
 
     Events are ordered by their ``sequence``, not by when they come: one that is older than what the table knows of its
     key changes nothing. Of events with an equal sequence the later transaction's counts, and in a transaction the one
     that comes last; so an event that comes twice counts once.
 
-    What was deleted is remembered in a table of its own, :meth:`tombstones`, so that an older event does not bring it
+    What was deleted is remembered in a separate table, :meth:`tombstones`, so that an older event does not bring it
     back, and readers of the table see rows only. With ``ttl`` and a clock, a tombstone is forgotten when the watermark
     is that much later than the event's ``time``: an event that comes even later brings its row back.
 
@@ -282,8 +282,8 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
     def _apply(self, events: _Events) -> None:
         last = events.rows.filter(pa.array(events.is_last))
         keys = last.select(list(self._key))
-        row = _Found.of(self._table, keys, self._values + self._sequence)
-        grave = _Found.of(self._graves, keys, self._sequence)
+        row = _RowsBefore.of(self._table, keys, self._values + self._sequence)
+        grave = _RowsBefore.of(self._graves, keys, self._sequence)
         is_new = self._are_new(events, row, grave)
         is_applied = is_new[events.is_last]
         values = last if self._unchanged is None else self._filled(events.of(is_new), row, is_applied)
@@ -314,7 +314,7 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
         is_deleted: Mask = pc.fill_null(events[self._deleted], fill_value=False).to_numpy()
         return is_deleted
 
-    def _are_new(self, events: _Events, row: _Found, grave: _Found) -> Mask:
+    def _are_new(self, events: _Events, row: _RowsBefore, grave: _RowsBefore) -> Mask:
         """Return which events are not older than what the tables know of their keys."""
         is_known = row.is_there | grave.is_there
         if not is_known.any():
@@ -322,16 +322,16 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
         number = events.numbers
         is_ge = np.ones(len(number), dtype=bool)
         for name in reversed(list(self._sequence)):
-            known: Any = pc.if_else(pa.array(row.is_there), row.values[name], grave.values[name]).take(pa.array(number))
-            own = events.rows[name]
-            is_same = same_rows(pa.table([own], [name]), pa.table([known], [name]))
-            is_greater = pc.fill_null(pc.greater(own, known), fill_value=False).to_numpy()
-            if pa.types.is_floating(own.type):  # NaN is the largest, as where events are put in order
-                is_greater |= pc.is_nan(own).to_numpy()
+            older: Any = pc.if_else(pa.array(row.is_there), row.values[name], grave.values[name]).take(pa.array(number))
+            newer = events.rows[name]
+            is_same = same_rows(pa.table([newer], [name]), pa.table([older], [name]))
+            is_greater = pc.fill_null(pc.greater(newer, older), fill_value=False).to_numpy()
+            if pa.types.is_floating(newer.type):  # NaN is the largest, as where events are put in order
+                is_greater |= pc.is_nan(newer).to_numpy()
             is_ge = (is_greater & ~is_same) | (is_same & is_ge)
         return is_ge | ~is_known[number]
 
-    def _filled(self, events: _Events, row: _Found, is_applied: Mask) -> pa.Table:
+    def _filled(self, events: _Events, row: _RowsBefore, is_applied: Mask) -> pa.Table:
         """Return the values that events leave, for each key; those of a key without events mean nothing.
 
         A field that an event leaves as it is has the value of the event before it; of one after a delete, or of the
@@ -367,21 +367,21 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
             is_left[owners[pc.fill_null(pc.equal(names, name), fill_value=False).to_numpy(zero_copy_only=False)]] = True
         return masks
 
-    def _keep_versions(self, events: _Events, keys: pa.Table, row: _Found) -> None:
+    def _keep_versions(self, events: _Events, keys: pa.Table, row: _RowsBefore) -> None:
         """Place events in the history, and remember the keys whose versions have changed; ``row`` is in the table."""
-        grave = _Found.of(self._graves, keys, self._grave + self._trail)
-        known, is_whole = self._known(keys, row, grave)
+        grave = _RowsBefore.of(self._graves, keys, self._grave + self._trail)
+        known, is_whole = self._known_versions(keys, row, grave)
         rows, count = events.rows, events.rows.num_rows
         txids, times = np.full(count, self.attempt.txid), cast_array(rows[self._time or ""], _TIME)
         repeats = self._next_repeats(keys, rows, events.numbers)
-        own = self._line(rows, events.numbers, repeats, txids, times, self._are_deleted(rows))
+        line = self._line(rows, events.numbers, repeats, txids, times, self._are_deleted(rows))
         values, find = rows.select(list(self._values)), functools.partial(self._of_versions, keys, row)
-        made = placed(known, is_whole, own, values, self._are_left(rows), find)
+        changes = placed(known, is_whole, line, values, self._are_left(rows), find)
         names = list(self._key + self._sequence + REPEAT + self._values + INTERVALS)
-        columns = [*keys.take(made.rows[NUMBER]).columns, *made.rows.columns[1:]]
+        columns = [*keys.take(changes.rows[NUMBER]).columns, *changes.rows.columns[1:]]
         self.context.state(self._history_name or "").put_rows(pa.table(columns, names=names))
-        self._graves.put_rows(self._remembered(made.line, keys, is_whole))
-        self.context.count("too_old", made.too_old)
+        self._graves.put_rows(self._remembered(changes.line, keys, is_whole))
+        self.context.count("too_old", changes.too_old)
 
     def _line(self, rows: pa.Table, *remembered: Any) -> pa.Table:
         """Return versions as of a line: the sequence of rows, and what is remembered of them."""
@@ -389,7 +389,7 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
         schema = pa.schema([*_REMEMBERED.items(), *self._sequence.arrow_schema()])
         return pa.table([*remembered, *sequence], names=schema.names).cast(schema)
 
-    def _known(self, keys: pa.Table, row: _Found, grave: _Found) -> tuple[pa.Table, Mask]:
+    def _known_versions(self, keys: pa.Table, row: _RowsBefore, grave: _RowsBefore) -> tuple[pa.Table, Mask]:
         """Return what the tables know of versions, and for each key whether these are all that it has ever had.
 
         Where nothing is remembered it is the latest one alone: the row, or what deleted it before there was a history.
@@ -397,19 +397,19 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
         trails = grave.values["versions"].combine_chunks()
         sequence, *remembered = pc.list_flatten(trails).flatten()
         of_trails = pa.table(sequence.flatten(), names=list(self._sequence))
-        known = [self._line(of_trails, pc.list_parent_indices(trails), *remembered)]
+        lines = [self._line(of_trails, pc.list_parent_indices(trails), *remembered)]
         is_alone = trails.is_null().to_numpy(zero_copy_only=False)
         is_shown, is_buried = is_alone & row.is_there, is_alone & grave.is_there & ~row.is_there
-        known.append(self._line(row.values.filter(pa.array(is_shown)), *self._open(keys, row, is_shown)))
+        lines.append(self._line(row.values.filter(pa.array(is_shown)), *self._open(keys, row, is_shown)))
         at = np.flatnonzero(is_buried)
         zeros, deleted = np.full(len(at), _EARLIER), np.ones(len(at), dtype=bool)
-        known.append(self._line(grave.values.take(at), at, zeros, zeros, pa.nulls(len(at), _TIME), deleted))
+        lines.append(self._line(grave.values.take(at), at, zeros, zeros, pa.nulls(len(at), _TIME), deleted))
         is_whole: Any = grave.values["is_whole"]
-        return pa.concat_tables(known), np.where(
+        return pa.concat_tables(lines), np.where(
             is_alone, ~is_shown & ~is_buried, pc.fill_null(is_whole, fill_value=False).to_numpy()
         )
 
-    def _open(self, keys: pa.Table, row: _Found, is_in: Mask) -> tuple[Any, ...]:
+    def _open(self, keys: pa.Table, row: _RowsBefore, is_in: Mask) -> tuple[Any, ...]:
         """Return the versions that rows are: those of their sequences that have not ended, if there was a history.
 
         What was remembered of their keys is forgotten, but not the rows. Where one was deleted, there is a gap.
@@ -418,10 +418,10 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
         sequence, zeros = row.values.take(number), np.zeros(len(number), np.int64)
         repeats = self._next_repeats(keys, sequence, number)
         last = self._line(sequence, number, repeats - 1, zeros, pa.nulls(len(number), _TIME), zeros.astype(bool))
-        found = self._in_history(keys, last)
-        is_open = found.is_there & found.values["to_txid"].is_null().to_numpy()
-        txids = np.where(is_open, pc.fill_null(found.values["from_txid"], _EARLIER).to_numpy(), _EARLIER)
-        times = pc.if_else(pa.array(txids != _EARLIER), found.values["valid_from"], None).cast(_TIME)
+        stored = self._in_history(keys, last)
+        is_open = stored.is_there & stored.values["to_txid"].is_null().to_numpy()
+        txids = np.where(is_open, pc.fill_null(stored.values["from_txid"], _EARLIER).to_numpy(), _EARLIER)
+        times = pc.if_else(pa.array(txids != _EARLIER), stored.values["valid_from"], None).cast(_TIME)
         return number, repeats - is_open, txids, times, zeros.astype(bool)
 
     def _next_repeats(self, keys: pa.Table, sequence: pa.Table, number: Positions) -> Positions:
@@ -441,41 +441,41 @@ class ApplyChanges(ReducingCommitter, TellsFolds, ChecksTables):
             at, repeat = at[missed[at] <= 1], repeat + 1
         return repeats
 
-    def _in_history(self, keys: pa.Table, versions: pa.Table) -> _Found:
+    def _in_history(self, keys: pa.Table, versions: pa.Table) -> _RowsBefore:
         """Return what the history has of versions."""
         names = list(self._key + self._sequence + REPEAT)
         columns = [*keys.take(versions[NUMBER]).columns, *versions.select([*self._sequence, REPEATS]).columns]
         history = self.context.state(self._history_name or "")
-        return _Found.of(history, pa.table(columns, names=names), self._values + INTERVALS)
+        return _RowsBefore.of(history, pa.table(columns, names=names), self._values + INTERVALS)
 
-    def _of_versions(self, keys: pa.Table, row: _Found, versions: pa.Table) -> tuple[Mask, pa.Table]:
+    def _of_versions(self, keys: pa.Table, row: _RowsBefore, versions: pa.Table) -> tuple[Mask, pa.Table]:
         """Return what the history has of versions; of one from before there was a history, what the table has."""
-        found, number = self._in_history(keys, versions), versions[NUMBER].to_numpy()
+        stored, number = self._in_history(keys, versions), versions[NUMBER].to_numpy()
         is_first = (versions[TXID].to_numpy() == _EARLIER) & (versions[REPEATS].to_numpy() == 0)
-        is_earlier = is_first & row.is_there[number] & ~found.is_there
+        is_earlier = is_first & row.is_there[number] & ~stored.is_there
         if not is_earlier.any():
-            return found.is_there, found.values
-        own = row.values.select(list(self._values)).take(number)
-        own = own.append_column("from_txid", pa.array(np.full(len(number), _EARLIER)))
+            return stored.is_there, stored.values
+        current = row.values.select(list(self._values)).take(number)
+        current = current.append_column("from_txid", pa.array(np.full(len(number), _EARLIER)))
         columns = {
-            name: pc.if_else(pa.array(is_earlier), own[name] if name in own.column_names else None, column)
-            for name, column in zip(found.values.column_names, found.values.columns, strict=True)
+            name: pc.if_else(pa.array(is_earlier), current[name] if name in current.column_names else None, column)
+            for name, column in zip(stored.values.column_names, stored.values.columns, strict=True)
         }
-        return found.is_there | is_earlier, pa.table(columns)
+        return stored.is_there | is_earlier, pa.table(columns)
 
     def _remembered(self, line: Line, keys: pa.Table, is_whole: Mask) -> pa.Table:
         """Return what is remembered of the versions of keys, of each the latest ones."""
         starts, ends = np.flatnonzero(~line.has_before), np.flatnonzero(~line.has_next) + 1
-        kept, number = np.maximum(starts, ends - self._versions_max), line.numbers_in(NUMBER)[starts]
-        rows = line.rows.filter(pa.array(np.arange(line.rows.num_rows) >= np.repeat(kept, ends - starts)))
+        first_kept, number = np.maximum(starts, ends - self._versions_max), line.numbers_in(NUMBER)[starts]
+        rows = line.rows.filter(pa.array(np.arange(line.rows.num_rows) >= np.repeat(first_kept, ends - starts)))
         sequence = rows.select(list(self._sequence)).combine_chunks().to_struct_array().combine_chunks()
         parts = [sequence, *(rows[name].combine_chunks() for name in (REPEATS, TXID, TIME, DELETED))]
         trails = pa.StructArray.from_arrays(parts, names=["sequence", "repeat", "txid", "time", "deleted"])
-        lists = pa.ListArray.from_arrays(np.append(0, np.cumsum(ends - kept)).astype(np.int32), trails)
+        lists = pa.ListArray.from_arrays(np.append(0, np.cumsum(ends - first_kept)).astype(np.int32), trails)
         latest = line.rows.take(ends - 1)
-        own = [*self._sequence, *([TIME] if len(self._grave) > len(self._sequence) else [])]
-        is_whole = is_whole[number] & (kept == starts)
-        columns = [*keys.take(number).columns, *latest.select(own).columns, lists, pa.array(is_whole)]
+        sequence_names = [*self._sequence, *([TIME] if len(self._grave) > len(self._sequence) else [])]
+        is_whole = is_whole[number] & (first_kept == starts)
+        columns = [*keys.take(number).columns, *latest.select(sequence_names).columns, lists, pa.array(is_whole)]
         return pa.table(columns, names=list(self._key + self._grave + self._trail))
 
 
@@ -503,7 +503,7 @@ class _Events:
 
 
 @attrs.frozen(eq=False)
-class _Found:
+class _RowsBefore:
     """What a table had of some keys before the transaction.
 
     Args:
@@ -515,9 +515,9 @@ class _Found:
     values: pa.Table
 
     @staticmethod
-    def of(state: MapState, keys: pa.Table, values: Fields) -> _Found:
+    def of(state: MapState, keys: pa.Table, values: Fields) -> _RowsBefore:
         """Look keys up."""
-        own, rows = state.rows_before(keys, values)
+        positions, rows = state.rows_before(keys, values)
         is_there = np.zeros(keys.num_rows, dtype=bool)
-        is_there[own] = True
-        return _Found(is_there, rows.take(places(own, keys.num_rows)))
+        is_there[positions] = True
+        return _RowsBefore(is_there, rows.take(places(positions, keys.num_rows)))

@@ -44,9 +44,9 @@ def emit_changes(collector: BatchOutputCollector, changes: RowChanges, results: 
     in_both = was & is_there
     if in_both.any():
         is_old, is_new = in_both[was], in_both[is_there]
-        same = same_rows(_of(rows.slice(0, before), is_old), _of(rows.slice(before), is_new))
+        is_unchanged = same_rows(_of(rows.slice(0, before), is_old), _of(rows.slice(before), is_new))
         for is_common in (is_old, is_new):
-            is_common[is_common] = same
+            is_common[is_common] = is_unchanged
         is_told = ~np.concatenate([is_old, is_new])
         rows, diffs = _of(rows, is_told), diffs[is_told]
     _emit(collector, rows, diffs)

@@ -37,6 +37,6 @@ class GroupsBolt(ArrowBatchBolt):
     def finish_batch(self) -> None:
         """Emit the groups."""
         if self._partials:
-            whole = self._aggregation.merged(pa.concat_tables(self._partials))
-            for batch in self._aggregation.results(whole).combine_chunks().to_batches():
+            merged = self._aggregation.merged(pa.concat_tables(self._partials))
+            for batch in self._aggregation.results(merged).combine_chunks().to_batches():
                 self.collector.emit_batch(batch)

@@ -17,7 +17,7 @@ def stream_name(source: str, stream: str) -> str:
 def field_mistakes(names: Iterable[str], inputs: Inputs) -> Iterator[str]:
     """Yield the fields that a committer reads, and that a stream does not have."""
     for (source, stream), fields in inputs.items():
-        of = stream_name(source, stream)
+        source_stream = stream_name(source, stream)
         for name in dict.fromkeys(names):
             if name not in fields:
-                yield f"reads field {name!r}, which {of} does not have{nearest(name, fields)}"
+                yield f"reads field {name!r}, which {source_stream} does not have{nearest(name, fields)}"

@@ -117,12 +117,12 @@ class ConfluentSender(KafkaSender):
     def __init__(self, settings: SenderSettings) -> None:
         self._connection = KafkaConnection(settings.servers, settings.properties, "the bolt", settings.report)
         self._library = self._connection.library
-        given = settings.properties.resolved()
+        properties = settings.properties.resolved()
         # The user's acks win: an idempotent producer accepts acks=all only.
         self._configuration = {
-            "enable.idempotence": "acks" not in given and "request.required.acks" not in given,
+            "enable.idempotence": "acks" not in properties and "request.required.acks" not in properties,
             "message.timeout.ms": settings.timeout_ms,
-            **given,
+            **properties,
         }
         self._producer = self._connection.make(self._library.Producer, self._configuration)
 
@@ -204,9 +204,9 @@ class FieldsMapper:
             field = self.value_field
             return KafkaMessage(topic, key, self.value_serializer(tuple[field]))
         except Exception as error:  # noqa: BLE001 - the user's code, on a value that does not fit
-            what = error.message if isinstance(error, FieldsError) else escaped(f"{type(error).__name__}: {error}")
+            cause = error.message if isinstance(error, FieldsError) else escaped(f"{type(error).__name__}: {error}")
             failed = field or self.value_field
-            raise FieldsError(f"topic {topic!r}, field {failed!r} of {_shown(tuple[failed])}: {what}") from None
+            raise FieldsError(f"topic {topic!r}, field {failed!r} of {_shown(tuple[failed])}: {cause}") from None
 
 
 def _shown(value: Any) -> str:
@@ -300,8 +300,8 @@ class KafkaBolt(RichBolt):
             self._fail(tuple, error)
             return
         except Exception as error:  # noqa: BLE001 - the user's code, on a tuple that does not fit
-            what = escaped(f"{type(error).__name__}: {error}")
-            self._fail(tuple, FieldsError(f"the mapper refuses a tuple from {tuple.source_component!r}: {what}"))
+            cause = escaped(f"{type(error).__name__}: {error}")
+            self._fail(tuple, FieldsError(f"the mapper refuses a tuple from {tuple.source_component!r}: {cause}"))
             return
         if message is None:
             self._collector.ack(tuple)
@@ -339,9 +339,9 @@ class KafkaBolt(RichBolt):
             sender = self._sender
             self._context.offload(lambda: sender.serve(SERVE_SECS), self._served)
 
-    def _served(self, done: Future[None]) -> None:
+    def _served(self, future: Future[None]) -> None:
         self._is_serving = False
-        error = done.exception()
+        error = future.exception()
         if isinstance(error, InputError):
             raise error
         if error is not None:

@@ -137,21 +137,21 @@ class LookupJoin(ArrowBatchBolt, ChecksTables):
             if kind is not None and pa.types.is_integer(kind) and pa.types.is_integer(columns[at].type):
                 columns[at] = as_integers(columns[at], kind)
         keys = pa.Table.from_arrays(columns, names=list(self._key))
-        whole = np.arange(batch.num_rows)
+        numbers = np.arange(batch.num_rows)
         if any(column.null_count for column in keys.columns):
-            is_whole = functools.reduce(pc.and_, (column.is_valid() for column in keys.columns))
-            whole, keys = np.flatnonzero(is_whole), keys.filter(is_whole)
-        own, rows = self._table.rows_before(keys, self._values)
-        found = places(whole[own], batch.num_rows)
-        if found.null_count and not self._is_left:
-            batch, found = batch.filter(found.is_valid()), found.drop_null()
+            is_complete = functools.reduce(pc.and_, (column.is_valid() for column in keys.columns))
+            numbers, keys = np.flatnonzero(is_complete), keys.filter(is_complete)
+        positions, rows = self._table.rows_before(keys, self._values)
+        partners = places(numbers[positions], batch.num_rows)
+        if partners.null_count and not self._is_left:
+            batch, partners = batch.filter(partners.is_valid()), partners.drop_null()
         if batch.num_rows:
-            self._emit(batch, rows.take(found))
+            self._emit(batch, rows.take(partners))
 
     def _emit(self, batch: pa.RecordBatch, rows: pa.Table) -> None:
-        own = cast_rows(batch.select(self._fields.names), self._passed, "a row to join")
-        found = cast_rows(rows, self._added, "a row that is joined").combine_chunks()
-        columns = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in found.columns]
+        left = cast_rows(batch.select(self._fields.names), self._passed, "a row to join")
+        right = cast_rows(rows, self._added, "a row that is joined").combine_chunks()
+        columns = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in right.columns]
         self.collector.emit_batch(
-            pa.RecordBatch.from_arrays([*own.columns, *columns], schema=self._output.arrow_schema())
+            pa.RecordBatch.from_arrays([*left.columns, *columns], schema=self._output.arrow_schema())
         )

@@ -16,7 +16,7 @@ from committers.aggregates.aggregate import Aggregate
 from committers.aggregates.aggregation import AggregateCombiner, Aggregation, merged_rows
 from committers.aggregates.fields import fields_of
 from committers.aggregates.numbers import Count
-from committers.aggregates.retracting import counted, overdrawn, retracting
+from committers.aggregates.retracting import count_name, overdrawn, retracting
 from committers.changes import CHANGES, DIFF, emit_changes, emit_expired
 from committers.inputs import field_mistakes
 from committers.spill import ReducingCommitter
@@ -30,7 +30,7 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
-from txtopo.api.abilities import ChecksTables, Inputs, TellsFolds
+from txtopo.api.abilities import ChecksTables, DescribesFolds, Inputs
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import TupleSource
 from txtopo.api.data.types import ddl_name
@@ -44,7 +44,7 @@ from txtopo.errors import FieldsError, TopologyError
 from txtopo.topology.user_code.blame import REMEDY, blame, record_tuple
 
 
-class ReduceCommitter(ReducingCommitter, TellsFolds, ChecksTables):
+class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
     """Folds each key's values into a state, first within the batch, then into what the state holds.
 
     Either several fields, each by its own aggregate::
@@ -137,10 +137,10 @@ class ReduceCommitter(ReducingCommitter, TellsFolds, ChecksTables):
     def folds(self) -> Mapping[str, Mapping[str, str]]:
         """What each column of the state is made of, in words, as far as it is known."""
         if self._values:
-            return {self._state_name: self._declared(self._values).told}
+            return {self._state_name: self._declared(self._values).definition}
         reduction = Reduction.of(self._function) if self._is_plain else None
-        told = {"": f"{reduction.value} of {self._value}"} if isinstance(reduction, Reduction) else {}
-        return {self._state_name: told}
+        folds = {"": f"{reduction.value} of {self._value}"} if isinstance(reduction, Reduction) else {}
+        return {self._state_name: folds}
 
     def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
         """Return the table of several aggregates: their key and value fields; ``options`` are the table's.
@@ -210,8 +210,8 @@ class ReduceCommitter(ReducingCommitter, TellsFolds, ChecksTables):
     @property
     def _is_plain(self) -> bool:
         """Whether no subclass overrides the folding."""
-        own = ("execute", "execute_batch", "execute_combined", "fold")
-        return all(getattr(type(self), name) is getattr(ReduceCommitter, name) for name in own)
+        hooks = ("execute", "execute_batch", "execute_combined", "fold")
+        return all(getattr(type(self), name) is getattr(ReduceCommitter, name) for name in hooks)
 
     def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
         """Return the fields that a stream lacks, unless a subclass reads others."""
@@ -293,7 +293,7 @@ class ReduceCommitter(ReducingCommitter, TellsFolds, ChecksTables):
         results = own.aggregation.results
         parts = [*self._rows, *map(in_memory, self._files)]
         if parts:
-            name = counted(values) if self._diff else ""
+            name = count_name(values) if self._diff else ""
             changes = self._state.reduce_changes(own.merged(pa.concat_tables(parts)), own.reductions, name)
             if name:
                 self._check_taken_back(values, changes.after)
@@ -355,10 +355,10 @@ class ReduceCommitter(ReducingCommitter, TellsFolds, ChecksTables):
             return self._aggregates.merged(rows)
         reduction = Reduction.of(self._function)
         assert reduction is not None, "only what can be reduced waits"
-        made = reduced(rows, self._key, reduction.by_column([self._value]))
-        if made is None:
+        merged = reduced(rows, self._key, reduction.by_column([self._value]))
+        if merged is None:
             self._fold_rows(rows)
-        return made
+        return merged
 
     def _fold_rows(self, rows: pa.Table) -> None:
         for key, value in pairs_of(rows, len(self._key)):
@@ -444,10 +444,10 @@ class _Aggregates:
 
     def lifted(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return rows with the key fields and the value fields of the state; several may have the same key."""
-        found = self._of_rows
-        if found is None or not rows.schema.equals(found[0]):
-            found = self._of_rows = rows.schema, self.aggregation.typed(rows.schema)
-        lifted = self._checked(found[1].lifted(rows))
+        typed = self._of_rows
+        if typed is None or not rows.schema.equals(typed[0]):
+            typed = self._of_rows = rows.schema, self.aggregation.typed(rows.schema)
+        lifted = self._checked(typed[1].lifted(rows))
         # What is merged by a function is a value for a table only once it is merged: single values are no sketch.
         return self.merged(lifted) if any(isinstance(how, Merge) for _, how in self.reductions.columns) else lifted
 
@@ -475,16 +475,16 @@ class _Aggregates:
             fields.append(Fields(f"{self.aggregation.diff}: long"))
         pairs = [pair for field in fields for pair in zip(field.names, field.types, strict=True)]
         types = {name: kind for name, kind in reversed(pairs) if kind is not None}
-        counted = {
+        counted_names = {
             name
             for aggregate in self.aggregation.aggregates.values()
             if isinstance(aggregate, Count)
             for name in aggregate.inputs
         }
-        made = {}
+        arrays = {}
         for name, values in zip(self.aggregation.inputs, zip(*tuples, strict=True), strict=True):
-            if name not in types and name in counted:  # counted, and nothing else
-                made[name] = pa.array([None if value is None else True for value in values], pa.bool_())
+            if name not in types and name in counted_names:  # counted, and nothing else
+                arrays[name] = pa.array([None if value is None else True for value in values], pa.bool_())
                 continue
             kind = types.get(name)
             if kind is None:
@@ -492,8 +492,8 @@ class _Aggregates:
                     f"field {name!r} has no type, nor has its field in state {self.state!r}; write '{name}: long' or "
                     "another Spark type"
                 )
-            made[name] = fitted_array(name, values, kind, f"folded into state {self.state!r}")
-        return pa.table(made)
+            arrays[name] = fitted_array(name, values, kind, f"folded into state {self.state!r}")
+        return pa.table(arrays)
 
 
 def _typed_as(aggregate: Aggregate, kinds: Sequence[pa.DataType | None]) -> Aggregate:

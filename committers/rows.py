@@ -120,8 +120,8 @@ class RowsCommitter(SpillingCommitter, ChecksTables):
         """Return the positions of the values to take in a stream's tuples."""
         names = self._fields
         if names is None:
-            own = fields.names[1:]
-            names = self._state.fields.names if set(own) == set(self._state.fields.names) else own
+            emitted = fields.names[1:]
+            names = self._state.fields.names if set(emitted) == set(self._state.fields.names) else emitted
         return [fields.index(name) for name in names]
 
     def _make_columns(self) -> None:
@@ -136,8 +136,8 @@ _UNLIKE = (pa.types.is_nested, pa.types.is_temporal, pa.types.is_string, pa.type
 """Kinds of types; a value of one never fits a field of another, or a number or boolean."""
 
 
-def _are_unlike(one: pa.DataType | None, other: pa.DataType | None) -> bool:
-    return one is not None and other is not None and any(is_kind(one) != is_kind(other) for is_kind in _UNLIKE)
+def _are_unlike(left: pa.DataType | None, right: pa.DataType | None) -> bool:
+    return left is not None and right is not None and any(is_kind(left) != is_kind(right) for is_kind in _UNLIKE)
 
 
 class AppendCommitter(RowsCommitter):

@@ -118,7 +118,7 @@ class _DeltaSink(RichBolt):
             refused: dict[int, Exception] = {}
             self._context.offload(
                 lambda: self._write_what_fits(rows, refused),
-                lambda done: self._written(done.exception(), refused, tuples),
+                lambda future: self._on_written(future.exception(), refused, tuples),
             )
 
     def _write_what_fits(self, rows: pa.Table, refused: dict[int, Exception]) -> None:
@@ -140,7 +140,9 @@ class _DeltaSink(RichBolt):
                     middle = (start + end) // 2
                     parts += [(middle, end), (start, middle)]  # a stack: the first half is next, so rows stay in order
 
-    def _written(self, error: BaseException | None, refused: Mapping[int, Exception], tuples: Sequence[Tuple]) -> None:
+    def _on_written(
+        self, error: BaseException | None, refused: Mapping[int, Exception], tuples: Sequence[Tuple]
+    ) -> None:
         # One report for each first line: many rows are refused for the same reason.
         causes: dict[str, BaseException] = {str(each).partition("\n")[0]: each for each in refused.values()}
         if error is not None:
@@ -182,8 +184,8 @@ class _DeltaSink(RichBolt):
                 found = [n for n, each in enumerate(values) if n not in misfits and self._column(field, [each]) is None]
                 if found:  # otherwise its misfits have failed for another field
                     misfits.update(found)
-                    what = f"field '{field.name}: {ddl_name(field.type)}': {_shown(values[found[0]])} does not fit the"
-                    self._refuse(f"{what} table {self._path}", [tuples[n] for n in found])
+                    why = f"field '{field.name}: {ddl_name(field.type)}': {_shown(values[found[0]])} does not fit the"
+                    self._refuse(f"{why} table {self._path}", [tuples[n] for n in found])
         # Again, without the misfits: it ends, since a column without misfits is an array.
         return self._as_rows(fields, [each for row, each in enumerate(tuples) if row not in misfits])
 
@@ -196,9 +198,9 @@ class _DeltaSink(RichBolt):
             return None
         return pc.add(array, pa.scalar(0.0, field.type))  # -0.0, which equals 0.0, becomes 0.0
 
-    def _refuse(self, what: str, tuples: Sequence[Tuple]) -> None:
+    def _refuse(self, why: str, tuples: Sequence[Tuple]) -> None:
         """Fail tuples, with one error for all."""
-        self._collector.report_error(FieldsError(f"{what}; {len(tuples)} of the batch failed for it"))
+        self._collector.report_error(FieldsError(f"{why}; {len(tuples)} of the batch failed for it"))
         for each in tuples:
             self._collector.fail(each)
 

@@ -80,9 +80,9 @@ class ReducingCommitter(SpillingCommitter):
             self._reduce()
 
     def _reduce(self) -> None:
-        made = self._merged(pa.concat_tables(self._rows))
-        self._rows = [] if made is None else [made]
-        self._rows_waiting = self._rows_reduced = 0 if made is None else made.num_rows
+        merged = self._merged(pa.concat_tables(self._rows))
+        self._rows = [] if merged is None else [merged]
+        self._rows_waiting = self._rows_reduced = 0 if merged is None else merged.num_rows
 
     def _reduce_to_move(self, keys: Sequence[str]) -> None:
         """Reduce waiting rows that are worth it, and spill many of them to a file."""

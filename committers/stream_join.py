@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from committers.changes import DIFF
 from committers.event_time.clock import EventClock, Watermark, clock_mistakes
-from committers.event_time.join_streams import LEFT, RIGHT, SIDES, JoinStream, Layout, TakesBothStreams, in_own_order
+from committers.event_time.join_streams import LEFT, RIGHT, SIDES, JoinStream, Layout, TwoStreamCommitter, in_own_order
 from committers.event_time.pairs import Positions, Timed, pairs
 from committers.event_time.timed import is_last_task, no_watermark
 from committers.event_time.times import MICROS_MAX, event_times, in_known_years, micros_in, micros_of, timestamps
@@ -48,7 +48,7 @@ ALONE, MET = "alone_txid", "met_txid"
 that in which those that were emitted alone before have met a partner, of a row that says that of a key."""
 
 
-class StreamJoin(TakesBothStreams, ICommitter):
+class StreamJoin(TwoStreamCommitter, ICommitter):
     """Joins each row of one stream with all rows of another that have its key, whenever they come.
 
     It emits joined rows, :meth:`joined`, as columns: the fields of the left stream, then those of the right one. Fields
@@ -163,12 +163,12 @@ class StreamJoin(TakesBothStreams, ICommitter):
         return None if self._ttl is None else self._layout.sides[side].time
 
     def _inputs(self, side: int) -> Fields:
-        own = self._layout.sides[side]
-        return own.fields if self._ttl is None else own.inputs
+        stream = self._layout.sides[side]
+        return stream.fields if self._ttl is None else stream.inputs
 
     def _take(self, side: int, rows: pa.Table) -> None:
-        own, time = self._layout.sides[side], self._time(side)
-        fitted = cast_rows(rows.select(own.fields.names), own.schema, f"a row of {own.source!r}")
+        stream, time = self._layout.sides[side], self._time(side)
+        fitted = cast_rows(rows.select(stream.fields.names), stream.schema, f"a row of {stream.source!r}")
         until = np.full(rows.num_rows, MICROS_MAX)
         if time is not None and self._ttl is not None:
             times = in_known_years(event_times(rows, time))
@@ -180,26 +180,26 @@ class StreamJoin(TakesBothStreams, ICommitter):
         """Emit the pairs of the batch's rows with one another and with kept ones, and keep the rows."""
         self._make_columns()
         new = [self._concatenated(side) for side in SIDES]
-        whole = [self._with_key(side, new[side]) for side in SIDES]
-        kept = [self._kept(side, whole[RIGHT - side]) for side in SIDES]
-        lonely = self._lonely(kept[LEFT]) if self._keeps_met else None
+        keyed = [self._with_key(side, new[side]) for side in SIDES]
+        partners = [self._partners_of(side, keyed[RIGHT - side]) for side in SIDES]
+        lonely = self._lonely(partners[LEFT]) if self._keeps_met else None
         if self._keeps_met:
-            kept[LEFT] = self._of_stream(kept[LEFT])
-        every = [pa.concat_tables([whole[side], kept[side]]).combine_chunks() for side in SIDES]
+            partners[LEFT] = self._of_stream(partners[LEFT])
+        every = [pa.concat_tables([keyed[side], partners[side]]).combine_chunks() for side in SIDES]
         ids = self._key_ids(every)
-        has_partner = self._emit_pairs(every, ids, [each.num_rows for each in whole])
+        has_partner = self._emit_pairs(every, ids, [each.num_rows for each in keyed])
         if self._is_left:
             without_key = self._without_key(new[LEFT])
-            self._emit_alone(pa.concat_tables([whole[LEFT].filter(pa.array(~has_partner)), without_key]), 1)
+            self._emit_alone(pa.concat_tables([keyed[LEFT].filter(pa.array(~has_partner)), without_key]), 1)
             if lonely is None:
-                self._emit_alone(self._first_met(kept[LEFT], ids[LEFT][whole[LEFT].num_rows :]), -1)
+                self._emit_alone(self._first_met(partners[LEFT], ids[LEFT][keyed[LEFT].num_rows :]), -1)
             else:
                 self._emit_alone(lonely, -1)
         if lonely is not None:
-            whole[LEFT] = self._marked(whole[LEFT], has_partner, lonely)
+            keyed[LEFT] = self._marked(keyed[LEFT], has_partner, lonely)
         for side in SIDES:
-            if whole[side].num_rows:
-                self._keep(side, whole[side])
+            if keyed[side].num_rows:
+                self._keep(side, keyed[side])
         if is_last_task(self.context):
             self._forget()
             self.context.gauge("kept", sum(state.rows_held() for state in self._states))
@@ -220,9 +220,9 @@ class StreamJoin(TakesBothStreams, ICommitter):
         is_null = [rows[name].is_null().to_numpy() for name in self._layout.sides[LEFT].key]
         return rows.filter(pa.array(np.logical_or.reduce(is_null)))
 
-    def _kept(self, side: int, others: pa.Table) -> pa.Table:
+    def _partners_of(self, side: int, new: pa.Table) -> pa.Table:
         """Return the kept rows of a side that have a key of some rows of the other one."""
-        keys = others.select(list(self._layout.sides[RIGHT - side].key))
+        keys = new.select(list(self._layout.sides[RIGHT - side].key))
         if not keys.num_rows:
             return self._kept_fields(side).arrow_schema().empty_table()
         return in_own_order(self._states[side].rows_of(self._named(side, keys)))
@@ -241,19 +241,19 @@ class StreamJoin(TakesBothStreams, ICommitter):
     def _emit_pairs(self, every: Sequence[pa.Table], ids: Sequence[Positions], new: Sequence[int]) -> Any:
         """Emit all pairs but those of kept rows, given how many rows are new; return which new left ones have one."""
         sides = self._layout.sides
-        left, right = (Timed(own, np.zeros(len(own), np.int64)) for own in ids)
+        left, right = (Timed(numbers, np.zeros(len(numbers), np.int64)) for numbers in ids)
         shown = [
             each.select(side.fields.names).rename_columns(list(side.shown.values()))
             for side, each in zip(sides, every, strict=True)
         ]
         has_partner = np.zeros(new[LEFT], dtype=bool)
         of_kept = pairs(left.after(new[LEFT]), right.first(new[RIGHT]), 0, 0)
-        for ones, others in itertools.chain(
-            pairs(left.first(new[LEFT]), right, 0, 0), ((ones + new[LEFT], others) for ones, others in of_kept)
+        for lefts, rights in itertools.chain(
+            pairs(left.first(new[LEFT]), right, 0, 0), ((lefts + new[LEFT], rights) for lefts, rights in of_kept)
         ):
-            has_partner[ones[ones < new[LEFT]]] = True
-            self.context.count("joined", len(ones))
-            self._emit(self._layout.joined(rows_at(shown[LEFT], ones), rows_at(shown[RIGHT], others)), 1)
+            has_partner[lefts[lefts < new[LEFT]]] = True
+            self.context.count("joined", len(lefts))
+            self._emit(self._layout.joined(rows_at(shown[LEFT], lefts), rows_at(shown[RIGHT], rights)), 1)
         return has_partner
 
     def _first_met(self, rows: pa.Table, ids: Positions) -> pa.Table:
@@ -263,10 +263,10 @@ class StreamJoin(TakesBothStreams, ICommitter):
         """
         if not rows.num_rows:
             return rows
-        _, first, own = np.unique(ids, return_index=True, return_inverse=True)
+        _, first, key_numbers = np.unique(ids, return_index=True, return_inverse=True)
         keys = rows_at(rows.select(list(self._layout.sides[LEFT].key)), first)
         had_partner = self._states[RIGHT].holds(self._named(RIGHT, keys)).to_numpy(zero_copy_only=False)
-        return rows.filter(pa.array(~had_partner[own]))
+        return rows.filter(pa.array(~had_partner[key_numbers]))
 
     def _of_stream(self, rows: pa.Table) -> pa.Table:
         return rows.filter(rows[MET].is_null()).drop_columns([ALONE, MET])
@@ -283,7 +283,7 @@ class StreamJoin(TakesBothStreams, ICommitter):
     def _marked(self, rows: pa.Table, has_partner: Any, met: pa.Table) -> pa.Table:
         """Return new left rows with what was emitted of them, and a row for each key whose rows have met a partner."""
         txid = np.full(rows.num_rows, self.attempt.txid)
-        own = rows.append_column(ALONE, pa.array(txid, mask=has_partner)).append_column(
+        alone = rows.append_column(ALONE, pa.array(txid, mask=has_partner)).append_column(
             MET, pa.nulls(rows.num_rows, pa.int64())
         )
         keys, schema = list(self._layout.sides[LEFT].key), self._kept_fields(LEFT).arrow_schema()
@@ -292,7 +292,7 @@ class StreamJoin(TakesBothStreams, ICommitter):
         columns[MET] = pa.array(np.full(last.num_rows, self.attempt.txid))
         nulls = {field.name: pa.nulls(last.num_rows, field.type) for field in schema}
         met_rows = pa.table([columns.get(field.name, nulls[field.name]) for field in schema], schema)
-        return pa.concat_tables([own.cast(schema), met_rows])
+        return pa.concat_tables([alone.cast(schema), met_rows])
 
     def _emit_alone(self, rows: pa.Table, diff: int) -> None:
         left = self._layout.sides[LEFT]
@@ -312,9 +312,9 @@ class StreamJoin(TakesBothStreams, ICommitter):
     def _keep(self, side: int, rows: pa.Table) -> None:
         """Keep rows that are not to be forgotten yet."""
         state = self._states[side]
-        taken = None if self._ttl is None else state.taken_until()
-        if taken is not None:
-            rows = rows.filter(pa.array(micros_in(rows[UNTIL]) > taken))
+        expired_until = None if self._ttl is None else state.taken_until()
+        if expired_until is not None:
+            rows = rows.filter(pa.array(micros_in(rows[UNTIL]) > expired_until))
         if rows.num_rows:
             state.append(rows)
 

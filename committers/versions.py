@@ -94,7 +94,7 @@ class Line:
 
 
 @attrs.frozen(eq=False)
-class Placed:
+class VersionChanges:
     """What has become of the versions of some keys.
 
     Args:
@@ -117,7 +117,7 @@ def left_as_is(is_left: Mask) -> Positions:
 
 def placed(  # noqa: PLR0913, PLR0917 - what is known, and what comes
     known: pa.Table, is_whole: Mask, events: pa.Table, values: pa.Table, is_left: Mapping[str, Mask], find: Find
-) -> Placed:
+) -> VersionChanges:
     """Place the events of a transaction.
 
     Of those with an equal sequence the last one counts, after the known versions of that sequence. One that says what
@@ -132,7 +132,7 @@ def placed(  # noqa: PLR0913, PLR0917 - what is known, and what comes
         find: looks versions up in the history.
     """
     numbered = (known, np.full(known.num_rows, -1)), (events, np.arange(events.num_rows))
-    rows = pa.concat_tables(each.append_column(_EVENT, pa.array(own)) for each, own in numbered)
+    rows = pa.concat_tables(each.append_column(_EVENT, pa.array(changed_rows)) for each, changed_rows in numbered)
     names = [NUMBER, *Line(rows).place]
     every = Line(rows_at(rows, ordered(rows.select(names)).to_numpy()).combine_chunks())
     known_so_far, first = np.cumsum(~every.is_new), np.flatnonzero(~every.has_before)
@@ -146,21 +146,21 @@ def placed(  # noqa: PLR0913, PLR0917 - what is known, and what comes
     line = line.with_column(REPEATS, np.where(line.is_new & line.is_same, np.roll(repeats, 1) + 1, repeats))
     is_changed = line.is_new | (line.has_next & _next(line.is_new))
     at = np.flatnonzero(is_changed & (line.numbers_in(_VALUES) >= 0))
-    own, shown = line.rows.take(at), contents.take(line.numbers_in(_VALUES)[at])
+    changed_rows, shown = line.rows.take(at), contents.take(line.numbers_in(_VALUES)[at])
     is_new, has_next = pa.array(line.is_new[at]), pa.array(line.has_next[at])
     # A version that comes after a later one was never the row of its key.
     columns = {
-        **{name: own[name] for name in (*names, REPEATS)},
+        **{name: changed_rows[name] for name in (*names, REPEATS)},
         **{name: shown[name] for name in values.column_names},
-        "valid_from": pc.if_else(is_new, own[TIME], shown["valid_from"]),
+        "valid_from": pc.if_else(is_new, changed_rows[TIME], shown["valid_from"]),
         "valid_to": line.rows[TIME].take(pa.array(at + 1, mask=~line.has_next[at])),
-        "from_txid": pc.if_else(is_new, own[TXID], shown["from_txid"]),
+        "from_txid": pc.if_else(is_new, changed_rows[TXID], shown["from_txid"]),
         "to_txid": pc.coalesce(shown["to_txid"], pc.if_else(has_next, events[TXID][0], None)),
     }
     changed = np.zeros(len(is_whole), dtype=bool)
     changed[line.numbers_in(NUMBER)[line.is_new]] = True
-    left = line.of(changed[line.numbers_in(NUMBER)])
-    return Placed(left, pa.table(columns), int((~has_place).sum()))
+    changed_line = line.of(changed[line.numbers_in(NUMBER)])
+    return VersionChanges(changed_line, pa.table(columns), int((~has_place).sum()))
 
 
 def _with_values(line: Line, values: pa.Table, is_left: Mapping[str, Mask], find: Find) -> tuple[Line, pa.Table]:
@@ -176,16 +176,16 @@ def _with_values(line: Line, values: pa.Table, is_left: Mapping[str, Mask], find
     columns = {name: every[name].take(_or_null(sources.get(name, at))) for name in values.column_names}
     intervals = stored.select(INTERVALS.names).take(_or_null(np.where(at < values.num_rows, -1, at - values.num_rows)))
     columns |= dict(zip(INTERVALS.names, intervals.columns, strict=True))
-    own = np.where(at < 0, -1, np.arange(len(at)))
-    return line.with_column(_VALUES, own), pa.table(columns)
+    value_numbers = np.where(at < 0, -1, np.arange(len(at)))
+    return line.with_column(_VALUES, value_numbers), pa.table(columns)
 
 
 def _come_again(line: Line, contents: pa.Table) -> Mask:
     """Return which events do what the last version of their sequence has done."""
     later = np.flatnonzero(line.is_new & line.is_same)
-    own, before = (contents.take(_or_null(line.numbers_in(_VALUES)[at])) for at in (later, later - 1))
+    after, before = (contents.take(_or_null(line.numbers_in(_VALUES)[at])) for at in (later, later - 1))
     times = [line.rows[TIME].take(at) for at in (later, later - 1)]
-    is_again = same_rows(own, before) & (line.is_deleted[later] == line.is_deleted[later - 1])
+    is_again = same_rows(after, before) & (line.is_deleted[later] == line.is_deleted[later - 1])
     # A row without values is no row: what deletes one has none, and one that the history lacks is not known.
     values = line.numbers_in(_VALUES)
     is_again &= (values[later] >= 0) == (values[later - 1] >= 0)

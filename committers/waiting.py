@@ -32,7 +32,7 @@ def converted(names: Iterable[str], rows: list[_R], convert: Callable[[Sequence[
         FieldsError: raised by ``convert``; it names the tuple that it is about, and not the one that is executed.
     """
     try:
-        made = convert(rows)
+        result = convert(rows)
     except FieldsError as error:
         for row in rows:
             try:
@@ -43,7 +43,7 @@ def converted(names: Iterable[str], rows: list[_R], convert: Callable[[Sequence[
                 break
         raise
     rows.clear()
-    return made
+    return result
 
 
 class WaitingTuples:

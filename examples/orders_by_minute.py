@@ -3,7 +3,7 @@
 Orders come in any order, some of them twice, some much too late. A clock moves the watermark: the event time below
 which no order is waited for any more. ``unique`` passes on the first of the orders with the same id. What it passes on
 goes into a table of orders, into running totals of each shop, and into windows of a minute, each of which is said once,
-when the watermark has passed it. What comes too late goes into a table of its own.
+when the watermark has passed it. What comes too late goes into a separate table.
 
 Orders are JSON lines in the files of a folder that grows. Start the run, and let orders come in another terminal::
 

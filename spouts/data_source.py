@@ -89,7 +89,7 @@ class DataSourceSpout(TransactionalSpout):
         check_secs("poll_secs", poll_secs)
         self.source = source
         self.options = dict(options or {})
-        self.values = (fields or _fields_of(self._made())).with_attempt().without_attempt()
+        self.values = (fields or _fields_of(self._made_source())).with_attempt().without_attempt()
         """The fields after the attempt."""
         self.values.arrow_schema()
         self.output_fields = self.values.with_attempt()
@@ -101,7 +101,7 @@ class DataSourceSpout(TransactionalSpout):
         """Open the source for a process."""
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - PySpark's interface, where it is used
 
-        source, schema = self._made(), from_arrow_schema(self.values.arrow_schema())
+        source, schema = self._made_source(), from_arrow_schema(self.values.arrow_schema())
         try:
             return _StreamReader(source.streamReader(schema), self.rows_max)
         except NotImplementedError:
@@ -124,7 +124,7 @@ class DataSourceSpout(TransactionalSpout):
         del previous_metadata
         return {self.source.name(): (metadata["start"], metadata["end"])}
 
-    def _made(self) -> DataSource:
+    def _made_source(self) -> DataSource:
         from pyspark.sql.datasource import CaseInsensitiveDict  # noqa: PLC0415 - as above
 
         return self.source(CaseInsensitiveDict(self.options))
@@ -153,31 +153,31 @@ class _StreamReader:
 
     def digest(self, start: Any, end: Any) -> str:
         """Return a digest of the partitions of a range, whatever their order."""
-        return _digest(map(_told, self.reader.partitions(start, end)))
+        return _digest(map(_description, self.reader.partitions(start, end)))
 
     def read(self, start: Any, end: Any, task: int, tasks: int, expected: str | None) -> Iterable[Any]:
         """Return what a task emits of a range."""
         partitions = list(self.reader.partitions(start, end))
         if tasks > 1:  # Spark asks for no order of them, so each has its place by what it is
-            told = [_told(partition) for partition in partitions]
-            if expected is not None and _digest(told) != expected:
+            descriptions = [_description(partition) for partition in partitions]
+            if expected is not None and _digest(descriptions) != expected:
                 raise InputError(
                     f"partitions({start}, {end}) of {type(self.reader).__name__} returns others in a task than in the "
                     "driver, so tasks would leave some out; let it depend on the offsets alone, or read with one task"
                 )
-            order = sorted(range(len(told)), key=lambda at: (told[at], at))
+            order = sorted(range(len(descriptions)), key=lambda at: (descriptions[at], at))
             partitions = [partitions[at] for at in sorted(order[task::tasks])]
         return itertools.chain.from_iterable(map(self.reader.read, partitions))
 
 
-def _told(partition: Any) -> str:
+def _description(partition: Any) -> str:
     """Return what a partition is made of."""
-    made = json.dumps(getattr(partition, "__dict__", repr(partition)), sort_keys=True, default=repr, skipkeys=True)
-    return _ADDRESS.sub("", f"{type(partition).__qualname__} {made}")
+    text = json.dumps(getattr(partition, "__dict__", repr(partition)), sort_keys=True, default=repr, skipkeys=True)
+    return _ADDRESS.sub("", f"{type(partition).__qualname__} {text}")
 
 
-def _digest(told: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()[:16]
+def _digest(descriptions: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(descriptions)).encode()).hexdigest()[:16]
 
 
 class _SimpleReader:
@@ -241,10 +241,10 @@ def _numbers(offset: Any, at: str = "") -> Iterator[tuple[str, Any]]:
 
 def _has_gone_back(offset: Any, before: Any) -> bool:
     """Return whether an offset differs from an earlier one only by smaller numbers."""
-    now, then = dict(_numbers(offset)), dict(_numbers(before))
-    pairs = [(value, then[at]) for at, value in now.items() if at in then and value != then[at]]
+    now, former = dict(_numbers(offset)), dict(_numbers(before))
+    pairs = [(value, former[at]) for at, value in now.items() if at in former and value != former[at]]
     are_numbers = all(isinstance(each, int | float) for pair in pairs for each in pair)
-    return bool(pairs) and now.keys() == then.keys() and are_numbers and all(new < old for new, old in pairs)
+    return bool(pairs) and now.keys() == former.keys() and are_numbers and all(new < old for new, old in pairs)
 
 
 class _DataSourceCoordinator(Coordinator):
@@ -318,8 +318,8 @@ class _DataSourceCoordinator(Coordinator):
         """
         if self._is_checked:
             return
-        others = [self._spout.reader() for _ in range(2)]
-        first, second = (other.digest(self._place, self._latest) for other in others)
+        readers = [self._spout.reader() for _ in range(2)]
+        first, second = (other.digest(self._place, self._latest) for other in readers)
         if first == second != digest:
             raise InputError(
                 f"source {self._spout.source.name()!r} can't read again what is from {self._place} to {self._latest}: "
@@ -327,7 +327,7 @@ class _DataSourceCoordinator(Coordinator):
                 "after a crash have, gets something else. Let partitions() and readBetweenOffsets() return what the "
                 "offsets say, or put its rows into files or a topic first"
             )
-        for other in others:
+        for other in readers:
             _stop(other, self._spout.source.name())
         self._is_checked = True
 
@@ -439,8 +439,8 @@ class _DataSourceEmitter(Emitter):
 
 def _has_times(kind: pa.DataType) -> bool:
     """Return whether a type has times somewhere, which Spark takes for local ones if they have no zone."""
-    inner = [kind.field(number).type for number in range(kind.num_fields)]
-    return pa.types.is_timestamp(kind) or any(map(_has_times, inner))
+    parts = [kind.field(number).type for number in range(kind.num_fields)]
+    return pa.types.is_timestamp(kind) or any(map(_has_times, parts))
 
 
 def _as_spark(values: Sequence[Any], field: pa.Field) -> pa.Array:

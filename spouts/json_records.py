@@ -130,12 +130,12 @@ def _check_range(content: bytes, doubtful: re.Pattern[bytes]) -> None:
     if doubtful.search(content) is None:
         return
     for row, line in enumerate(content.split(b"\n")):
-        found: list[str] = []
+        values: list[str] = []
         if doubtful.search(line) is None:
             continue
         with contextlib.suppress(ValueError, RecursionError):  # as in is_json
-            json.loads(line, parse_float=found.append, parse_int=found.append)
-        for text in found:
+            json.loads(line, parse_float=values.append, parse_int=values.append)
+        for text in values:
             if math.isinf(float(text)) or (float(text) == 0 and _NONZERO.match(text)):
                 size = "large" if float(text) else "small"
                 raise pa.ArrowInvalid(f"JSON parse error: Number too {size} to be stored in double. in row {row}")

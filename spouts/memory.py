@@ -210,8 +210,8 @@ class _MemoryCoordinator(Coordinator):
 
     def remaining(self, metadata: Metadata) -> int:
         ends = self._ends_of(metadata)
-        left = (length - ends.get(partition, 0) for partition, length in self._lengths.items())
-        return -(-max(left, default=0) // self._take)
+        rows_left = (length - ends.get(partition, 0) for partition, length in self._lengths.items())
+        return -(-max(rows_left, default=0) // self._take)
 
     def _ends_of(self, metadata: Metadata) -> Mapping[str, int]:
         ends: dict[str, int] = {partition: end for partition, (_, end) in (metadata or {}).items()}

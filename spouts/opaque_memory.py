@@ -73,7 +73,7 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
         """Return the index of the first row and the index after the last row, for partitions that emitted rows."""
         previous = previous_metadata or {}
-        moved = {key: taken for key, taken in (metadata or {}).items() if previous.get(key) != taken}
+        moved = {key: part for key, part in (metadata or {}).items() if previous.get(key) != part}
         return {key: (start, end) for key, (start, end) in moved.items()}
 
 
@@ -106,12 +106,12 @@ class _OpaqueMemoryCoordinator(PartitionedCoordinator):
         self._ends, self._begun = ends, 0
 
     def is_ready(self) -> bool:
-        return any(self._left(partition) > self._begun * self._take for partition in self._enabled())
+        return any(self._rows_left(partition) > self._begun * self._take for partition in self._enabled())
 
     def is_exhausted(self) -> bool:
-        return all(self._left(partition) == 0 for partition in self._lengths)
+        return all(self._rows_left(partition) == 0 for partition in self._lengths)
 
-    def _left(self, partition: Partition) -> int:
+    def _rows_left(self, partition: Partition) -> int:
         return self._lengths[partition] - self._ends.get(partition_key(partition), 0)
 
 

@@ -36,16 +36,16 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
         column = table[field.name]
-        made = cast_array(column, field.type)
-        if made is None:
+        array = cast_array(column, field.type)
+        if array is None:
             position = misfit_in(column, field.type).position
             shown = f"{column[position].as_py()!r:.200}"
             raise pa.ArrowInvalid(f"{shown} exceeds the range of {ddl_name(field.type)} in row {position}")
-        if _holds_decimals(made.type):
-            made.validate(full=True)  # the parsers check only the scale, and writing the value would cut it
-        if not has_years(made):
+        if _holds_decimals(array.type):
+            array.validate(full=True)  # the parsers check only the scale, and writing the value would cut it
+        if not has_years(array):
             raise pa.ArrowInvalid(f"a {ddl_name(field.type)} in UTC has a year from 1 to 9999")
-        columns.append(made)
+        columns.append(array)
     return pa.Table.from_arrays(columns, schema=schema)
 
 

@@ -119,15 +119,15 @@ class Mark:
                 txid=self.txid,
             )
 
-    def check_seen(self, seen: int | None, address: str) -> None:
+    def check_seen(self, txid_seen: int | None, address: str) -> None:
         """Raise DivergenceError if it is behind a transaction that was acknowledged.
 
         A server that took over from a failed one may lack what that one has acknowledged. To write on would leave a gap
         that nobody finds.
         """
-        if (self.txid or 0) < (seen or 0):
+        if (self.txid or 0) < (txid_seen or 0):
             raise DivergenceError(
-                f"{address} is at transaction {self.txid or 0}, but the server had acknowledged {seen}: it was "
+                f"{address} is at transaction {self.txid or 0}, but the server had acknowledged {txid_seen}: it was "
                 "restored, or a replica took over that did not have everything. Restore it, or run 'txtopo repair'",
                 txid=self.txid,
             )

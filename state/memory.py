@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import attrs
 import pyarrow as pa
 
-from state.delta.schema import TXID_FIELD, DeclaredKeys, FittedRows, checked_fields
+from state.delta.schema import TXID_FIELD, DeclaredKeys, FittedRows, RowFormat, checked_fields
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.copying import copying_of_value
 from txtopo.api.data.fields import Fields
@@ -39,8 +39,7 @@ class _Owner:
     incarnation: str
 
 
-@attrs.frozen
-class _Row:
+class _Row(NamedTuple):
     kept: StateValue
     txid: int
 
@@ -130,9 +129,9 @@ class MemoryState(DeclaredKeys):
         """Return the kept value of each key, as of the last write."""
         return {key: self._handed(row.kept) for key, row in self._table.rows.items()}
 
-    def _handed(self, kept: StateValue) -> StateValue:
+    def _handed(self, stored: StateValue) -> StateValue:
         copying = copying_of_value(self.value)
-        return kept if copying is None or copying.copied_out is None else kept.copied(copying.copied_out)
+        return stored if copying is None or copying.copied_out is None else stored.copied(copying.copied_out)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MemoryState, (self.key, self.value, self.kind)
@@ -193,11 +192,11 @@ class OpenedMemoryState(OpenedState):
             return
         # Before the rows change: it holds the former ones.
         table.undo.append(_Undo(txid, table.last_txid, {key: table.rows.get(key) for key in fitted.values}))
-        for (key, kept), row_txid in zip(fitted.values.items(), fitted.txids, strict=True):
-            if kept is None or row_txid is None:
+        for (key, new_value), row_txid in zip(fitted.values.items(), fitted.txids, strict=True):
+            if new_value is None or row_txid is None:
                 table.rows.pop(key, None)
             else:
-                table.rows[key] = _Row(kept, row_txid)
+                table.rows[key] = _Row(new_value, row_txid)
         table.last_txid = txid
 
     def prepare(self, txid: int, values: Writes) -> tuple[int, int]:
@@ -236,15 +235,7 @@ class OpenedMemoryState(OpenedState):
         Raises:
             StateAccessError: the state has not reached the transaction yet, or it was too many writes ago.
         """
-        rows = self._table.rows if txid is None else self._rows_as_of(txid)
-        parts = [
-            *split_columns(list(rows), len(self._rows.key)),
-            *split_columns([row.kept.value for row in rows.values()], len(self._rows.value)),
-        ]
-        types = [*self._rows.key.types, *self._rows.value.types]
-        columns = [_shown(part, kind) for part, kind in zip(parts, types, strict=True)]
-        columns.append(pa.array([row.txid for row in rows.values()], pa.int64()))
-        return pa.table(columns, names=[*self._rows.key, *self._rows.value, TXID_FIELD])
+        return rows_as_table(self._rows, self._table.rows if txid is None else self._rows_as_of(txid))
 
     def _rows_as_of(self, txid: int) -> dict[Key, _Row]:
         last = self._table.last_txid
@@ -272,6 +263,21 @@ class OpenedMemoryState(OpenedState):
                 txid=txid,
             )
         return rows
+
+
+def rows_as_table(form: RowFormat, rows: Mapping[Key, tuple[StateValue, int]]) -> pa.Table:
+    """Return the rows of a state, each a value and its txid: key fields, value fields, txid.
+
+    If Arrow has no type for the values of a field without a type, their ``repr`` is shown.
+    """
+    parts = [
+        *split_columns(list(rows), len(form.key)),
+        *split_columns([kept.value for kept, _ in rows.values()], len(form.value)),
+    ]
+    types = [*form.key.types, *form.value.types]
+    columns = [_shown(part, kind) for part, kind in zip(parts, types, strict=True)]
+    columns.append(pa.array([txid for _, txid in rows.values()], pa.int64()))
+    return pa.table(columns, names=[*form.key, *form.value, TXID_FIELD])
 
 
 def _shown(values: Sequence[Any], kind: pa.DataType | None) -> Any:

@@ -190,11 +190,11 @@ class RotatingTransactionalState:
 
     def cleanup_before(self, txid: int) -> None:
         """Remove all entries below ``txid``."""
-        old = [other for other in sorted(self._entries) if other < txid]
+        old = [txid_before for txid_before in sorted(self._entries) if txid_before < txid]
         if old:
-            self._state.delete_all([self._path(other) for other in old])
-            for other in old:
-                del self._entries[other]
+            self._state.delete_all([self._path(txid_before) for txid_before in old])
+            for txid_before in old:
+                del self._entries[txid_before]
 
     def _check_order(self, txid: int, previous_txid: int | None, next_txid: int | None) -> None:
         if previous_txid is None and txid != FIRST_TXID:

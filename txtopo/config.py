@@ -45,7 +45,7 @@ class Kind:
     """Converts a value, or its text, to the stored form; raises ValueError or TypeError for an invalid one."""
 
 
-def whole(low: int) -> Kind:
+def integer(low: int) -> Kind:
     """Return the kind of integers of at least ``low``."""
 
     def convert(value: Any) -> int:
@@ -59,7 +59,7 @@ def whole(low: int) -> Kind:
 
 
 def _to_port(value: Any) -> int:
-    port: int = whole(1).convert(value)
+    port: int = integer(1).convert(value)
     if port > PORT_MAX:
         raise ValueError
     return port
@@ -170,7 +170,7 @@ def _to_txids(value: Any) -> dict[str, int]:
     if isinstance(value, str):
         pairs = [pair.rpartition("=")[::2] for pair in value.split(",") if pair.strip()]
         value = {name.strip(): int(txid) for name, txid in pairs}
-    txids = {name: whole(0).convert(txid) for name, txid in dict(value).items()}
+    txids = {name: integer(0).convert(txid) for name, txid in dict(value).items()}
     if not all(isinstance(name, str) and name for name in txids):
         raise ValueError
     return txids
@@ -280,7 +280,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.max.spout.pending",
             768,
-            whole(1),
+            integer(1),
             "maximum number of pending transactions: begun and not yet committed, by default twice as many where the "
             "topology is in a bucket; in a plain topology, of pending roots of a spout task",
             only=None,
@@ -297,7 +297,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.acker.executors",
             1,
-            or_none(whole(0)),
+            or_none(integer(0)),
             "0 turns off the comparison of sent and received tuples; in a plain topology, the number of ackers: none: "
             "one for each worker with spouts; 0: tuple trees are not tracked",
             only=None,
@@ -306,7 +306,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.transaction.max.attempts",
             None,
-            or_none(whole(1)),
+            or_none(integer(1)),
             "maximum number of failures of a transaction; none: no limit",
         ),
         Setting(
@@ -319,21 +319,21 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.journal.bytes.max",
             1024 * 1024 * 1024,
-            whole(0),
+            integer(0),
             "maximum size of the journal, which audit, replay, repair and rewind read; oldest parts go first, also "
             "those that no point needs; 0: no journal",
         ),
         Setting(
             "topology.rewind.hours",
             7 * 24,
-            whole(1),
+            integer(1),
             "how many hours back points reach, which a rewind goes to; if topology.history.recent.secs is none, how "
             "long tables at least keep what all versions need, whatever a state says",
         ),
         Setting(
             "topology.history.recent.secs",
             300,
-            or_none(whole(1)),
+            or_none(integer(1)),
             "for how many seconds tables keep every version, and so how long a reader of one may take; of older ones, "
             "those of points stay: each 5 minutes for an hour, each hour for a day, each day for "
             "topology.rewind.hours; none: all stay, unless a state says otherwise",
@@ -388,25 +388,27 @@ SETTINGS: Mapping[str, Setting] = {
             "how transactions are processed: micro-batch in Spark jobs of many; real-time one by one, in workers that "
             "hold their Spark slots for the whole run",
         ),
-        Setting("topology.jobs.in.flight.max", 2, whole(1), "maximum number of Spark jobs in flight"),
-        Setting("topology.job.transactions.max", 256, whole(1), "maximum number of transactions in one Spark job"),
-        Setting("topology.group.transactions.max", 512, whole(1), "maximum number of transactions in one commit group"),
+        Setting("topology.jobs.in.flight.max", 2, integer(1), "maximum number of Spark jobs in flight"),
+        Setting("topology.job.transactions.max", 256, integer(1), "maximum number of transactions in one Spark job"),
+        Setting(
+            "topology.group.transactions.max", 512, integer(1), "maximum number of transactions in one commit group"
+        ),
         Setting(
             "topology.received.bytes.max",
             256 << 20,
-            whole(1),
+            integer(1),
             "maximum number of bytes that wait in the driver for their commit",
         ),
         Setting(
             "topology.driver.rows.max",
             1_000_000,
-            whole(0),
+            integer(0),
             "rows of a commit group that the driver folds at a time; with more distinct keys, executors fold them",
         ),
         Setting(
             "topology.state.bytes.max",
             2 << 30,
-            whole(0),
+            integer(0),
             "bytes of the driver's memory for rows of keyed tables and their indexes, and for rows that expire, an "
             "equal share for each table; what is more lies in temporary files that are mapped",
         ),
@@ -436,15 +438,15 @@ SETTINGS: Mapping[str, Setting] = {
                 Setting(
                     "topology.workers",
                     None,
-                    or_none(whole(1)),
+                    or_none(integer(1)),
                     "worker processes, in real-time mode; none: one for each Spark slot, and in a plain topology 1",
                 ),
-                Setting("topology.worker.max.restarts", 10, whole(0), "restarts of workers in the period below"),
+                Setting("topology.worker.max.restarts", 10, integer(0), "restarts of workers in the period below"),
                 Setting("topology.worker.restart.period.secs", 60.0, SECONDS, "the period of the restarts above"),
                 Setting(
                     "topology.worker.watermark.bytes",
                     32 << 20,
-                    whole(1),
+                    integer(1),
                     "bytes that may wait in a worker, in queues and to be sent, before no worker begins anything new",
                 ),
             )
@@ -463,12 +465,12 @@ SETTINGS: Mapping[str, Setting] = {
                 Setting(
                     "topology.max.task.parallelism",
                     None,
-                    or_none(whole(1)),
+                    or_none(integer(1)),
                     "most tasks of a component; none: no bound",
                     is_of_component=True,
                 ),
                 Setting("topology.error.throttle.interval.secs", 10.0, SECONDS, "the interval of the bound below"),
-                Setting("topology.max.error.report.per.interval", 5, whole(0), "errors that a task reports in it"),
+                Setting("topology.max.error.report.per.interval", 5, integer(0), "errors that a task reports in it"),
                 Setting(
                     "topology.spout.wait.strategy",
                     None,

@@ -57,16 +57,16 @@ class Aggregate(ABC):
         """The fields whose values it aggregates."""
 
     @property
-    def told(self) -> str:
+    def definition(self) -> str:
         """What its partials are made of, in words: those of a table that were made otherwise can't be merged with them.
 
         Options that are as by default are left out.
         """
         fields = [field for field in attrs.fields(type(self)) if field.name not in self.may_change]
-        given = [(field, getattr(self, field.name)) for field in fields]
-        options = [f"{each.name}={own!r}" for each, own in given if isinstance(own, _SAID) and own != each.default]
+        settings = [(field, getattr(self, field.name)) for field in fields]
+        options = [f"{each.name}={own!r}" for each, own in settings if isinstance(own, _SAID) and own != each.default]
         # The order and the condition may be among the operands, which do not say which of them they are.
-        named = [f"{each.name}={own[0]}" for each, own in given if isinstance(own, Fields) and each.kw_only]
+        named = [f"{each.name}={own[0]}" for each, own in settings if isinstance(own, Fields) and each.kw_only]
         return f"{type(self).__name__}({', '.join([*self.operands, *named, *options])})"
 
     @abstractmethod

@@ -62,8 +62,8 @@ class Aggregation:
     @property
     def is_typed(self) -> bool:
         """Whether all fields have types: only then rows have partials."""
-        counted = (aggregate.inputs for aggregate in self.aggregates.values() if isinstance(aggregate, Count))
-        return self.has_types and all(kind is not None for fields in counted for kind in fields.types)
+        counted_fields = (aggregate.inputs for aggregate in self.aggregates.values() if isinstance(aggregate, Count))
+        return self.has_types and all(kind is not None for fields in counted_fields for kind in fields.types)
 
     @property
     def has_types(self) -> bool:
@@ -104,8 +104,8 @@ class Aggregation:
     @cached_property
     def result_schema(self) -> pa.Schema:
         """The columns of results: the key's, then one for each aggregate."""
-        own = [pa.field(name, aggregate.result_type) for name, aggregate in self.aggregates.items()]
-        return pa.schema([*self.key.arrow_schema(), *own])
+        results = [pa.field(name, aggregate.result_type) for name, aggregate in self.aggregates.items()]
+        return pa.schema([*self.key.arrow_schema(), *results])
 
     @cached_property
     def reductions(self) -> dict[str, ColumnReduction]:
@@ -117,11 +117,11 @@ class Aggregation:
         }
 
     @cached_property
-    def told(self) -> Mapping[str, str]:
+    def definition(self) -> Mapping[str, str]:
         """What each column of the partials is made of, in words."""
         by = f" by {self.diff}" if self.diff else ""
         return {
-            name + suffix: aggregate.told + by
+            name + suffix: aggregate.definition + by
             for name, aggregate in self.aggregates.items()
             for suffix in aggregate.suffixes
         }
@@ -145,7 +145,7 @@ class Aggregation:
             for name, kind in zip(fields.names, fields.types, strict=True)
         }
         columns = {name: _column(rows, name, kind) for name, kind in types.items()}
-        made = [columns[name] for name in self.key]
+        arrays = [columns[name] for name in self.key]
         diffs = _column(rows, self.diff, pa.int64()) if self.diff else None
         if diffs is not None and diffs.null_count:
             raise FieldsError(f"field {self.diff!r} is null: such a row neither comes nor is taken back; give 1 or -1")
@@ -155,10 +155,10 @@ class Aggregation:
             if aggregate.where is not None:
                 given = _where(_column(rows, aggregate.where[0], pa.bool_()), given)
             try:
-                made += aggregate.lifted(given, rows.num_rows) if diffs is None else aggregate.weighted(given, diffs)
+                arrays += aggregate.lifted(given, rows.num_rows) if diffs is None else aggregate.weighted(given, diffs)
             except pa.ArrowInvalid as error:
                 raise _misfit(name, aggregate, error) from error
-        return pa.Table.from_arrays(made, schema=schema)
+        return pa.Table.from_arrays(arrays, schema=schema)
 
     def merged(self, partials: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return partials merged by key, the same in whatever order; raise FieldsError if a sum does not fit."""
@@ -171,13 +171,13 @@ class Aggregation:
 
     def results(self, partials: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return the results of merged partials, row by row; raise FieldsError if a mean does not fit."""
-        made = [_column(partials, field.name, field.type) for field in self.key.arrow_schema()]
+        arrays = [_column(partials, field.name, field.type) for field in self.key.arrow_schema()]
         for name, aggregate in self.aggregates.items():
             try:
-                made.append(aggregate.result([_column(partials, *column) for column in self._partials_of(name)]))
+                arrays.append(aggregate.result([_column(partials, *column) for column in self._partials_of(name)]))
             except pa.ArrowInvalid as error:
                 raise _misfit(name, aggregate, error) from error
-        return pa.Table.from_arrays(made, schema=self.result_schema)
+        return pa.Table.from_arrays(arrays, schema=self.result_schema)
 
     def _partials_of(self, name: str) -> list[tuple[str, pa.DataType]]:
         each = self.aggregates[name]
@@ -207,10 +207,10 @@ class AggregateCombiner(Combiner):
         """Return partials; None if something does not fit, which the bolt itself reports."""
         del planned_at
         try:
-            made = self.aggregation.typed(batch.schema).partials(batch)
+            partials = self.aggregation.typed(batch.schema).partials(batch)
         except FieldsError:
             return None
-        return made.combine_chunks().to_batches()[0] if made.num_rows else None
+        return partials.combine_chunks().to_batches()[0] if partials.num_rows else None
 
 
 def merged_rows(rows: pa.Table, key: Sequence[str], reductions: Mapping[str, ColumnReduction]) -> pa.Table:
@@ -260,19 +260,19 @@ def _plain_zeros(column: Any) -> Any:
     return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
-def _is_cast_exactly(given: pa.DataType, kind: pa.DataType) -> bool:
+def _is_cast_exactly(actual: pa.DataType, kind: pa.DataType) -> bool:
     """Whether a cast keeps every value, or raises."""
     types = pa.types
-    if types.is_dictionary(given):
-        return given.value_type == kind or _is_cast_exactly(given.value_type, kind)
-    if types.is_null(given):
+    if types.is_dictionary(actual):
+        return actual.value_type == kind or _is_cast_exactly(actual.value_type, kind)
+    if types.is_null(actual):
         return True
-    if types.is_timestamp(given) and types.is_timestamp(kind):
-        return (given.tz is None) == (kind.tz is None)
+    if types.is_timestamp(actual) and types.is_timestamp(kind):
+        return (actual.tz is None) == (kind.tz is None)
     return (
-        (is_text(given) and is_text(kind))
-        or (is_binary(given) and is_binary(kind))
-        or (types.is_integer(given) and (types.is_integer(kind) or types.is_decimal(kind) or types.is_float64(kind)))
-        or (types.is_decimal(given) and types.is_decimal(kind))
-        or (types.is_floating(given) and types.is_float64(kind))
+        (is_text(actual) and is_text(kind))
+        or (is_binary(actual) and is_binary(kind))
+        or (types.is_integer(actual) and (types.is_integer(kind) or types.is_decimal(kind) or types.is_float64(kind)))
+        or (types.is_decimal(actual) and types.is_decimal(kind))
+        or (types.is_floating(actual) and types.is_float64(kind))
     )

@@ -251,9 +251,9 @@ class ApproxQuantile(OfField):
         single = isinstance(self.q, int | float)
         ranks = np.array([self.q] if single else self.q)
         # A share of a count that is meant to be whole may be a little more as a double.
-        wanted = before[:, None] + np.maximum(1, np.ceil(np.round(totals[:, None] * ranks, 6)))
-        found = np.searchsorted(ends, wanted.ravel().clip(max=ends[-1] if len(ends) else 0))
-        values = self._values(slots[found]) if len(slots) else np.zeros(len(found))
+        positions = before[:, None] + np.maximum(1, np.ceil(np.round(totals[:, None] * ranks, 6)))
+        indices = np.searchsorted(ends, positions.ravel().clip(max=ends[-1] if len(ends) else 0))
+        values = self._values(slots[indices]) if len(slots) else np.zeros(len(indices))
         is_null = pa.array(lengths == 0)
         if single:
             return pc.if_else(is_null, pa.scalar(None, pa.float64()), pa.array(values))
@@ -292,8 +292,8 @@ class ApproxQuantile(OfField):
         magnitudes, places = np.unique(np.abs(slots.astype(np.int64)), return_inverse=True)
         steps = (int(magnitude) - self._zero for magnitude in magnitudes if magnitude < _INFINITY)
         middles = np.full(len(magnitudes), math.inf)
-        made = [_end_and_middle(self.accuracy, step)[1] for step in steps]
-        middles[: len(made)] = made  # magnitudes are in order
+        finite = [_end_and_middle(self.accuracy, step)[1] for step in steps]
+        middles[: len(finite)] = finite  # magnitudes are in order
         values = middles[places] * np.sign(slots)
         return np.where(slots == 0, 0.0, np.where(slots == _NAN, math.nan, values))
 

@@ -44,8 +44,8 @@ def typed_fields(fields: Fields, schema: pa.Schema) -> Fields:
     for name, kind in zip(fields.names, fields.types, strict=True):
         if kind is None and name not in schema.names:
             raise missing_field(name, schema.names)
-        own = kind if kind is not None else _plain_type(schema.field(name).type)
-        specs.append(f"{name}: {ddl_name(own)}")
+        field_type = kind if kind is not None else _plain_type(schema.field(name).type)
+        specs.append(f"{name}: {ddl_name(field_type)}")
     return Fields(*specs)
 
 

@@ -139,10 +139,10 @@ class First(_OfOrder):
         return ("",) if len(self.field) == 1 else [f"_{name}" for name in self.field]
 
     @property
-    def told(self) -> str:
+    def definition(self) -> str:
         """What its partials are made of, in words; ``ties`` that are the default's are left out."""
         is_default = self.ties is not None and TIES[self.ties] is self._which
-        return attrs.evolve(self, ties=None).told if is_default else super().told
+        return attrs.evolve(self, ties=None).definition if is_default else super().definition
 
     @property
     def operands(self) -> Fields:

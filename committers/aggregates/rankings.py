@@ -158,7 +158,7 @@ class ArgMin(ArgMax):
 
 
 @attrs.frozen
-class _Falling:
+class _DescendingRows:
     """The rows of groups of lists of rows, in falling order by a field and then by the others, group by group.
 
     Args:
@@ -174,7 +174,7 @@ class _Falling:
     is_null: Any
 
     @classmethod
-    def of(cls, groups: Any, by: str, ties: Ties = "largest") -> _Falling:
+    def of(cls, groups: Any, by: str, ties: Ties = "largest") -> _DescendingRows:
         """Put the rows of groups in order; of several with the same order the largest or the smallest come first."""
         lists, kind = groups.flatten(), groups.type.value_type
         group = np.asarray(pc.list_parent_indices(groups))
@@ -182,20 +182,20 @@ class _Falling:
         of_row = group[np.asarray(pc.list_parent_indices(lists))]
         names = [field.name for field in kind.value_type]
         columns = dict(zip(names, rows.flatten(), strict=True))
-        others = [name for name in names if name != by]
+        other_names = [name for name in names if name != by]
         order = columns[by]
         at = ordered(pa.table([pa.array(-of_row), order], names=["group", "order"])).to_numpy()[::-1].copy()
         # Only rows that are equal so far are compared field by field: that takes half of the time, of bids by price.
         is_equal = (of_row[at][1:] == of_row[at][:-1]) & _are_equal(order.take(pa.array(at)))
         is_tied = np.concatenate([[False], is_equal]) | np.concatenate([is_equal, [False]])
-        if others and is_tied.any():
+        if other_names and is_tied.any():
             tied = at[is_tied[: len(at)]]
-            fields = [columns[name].take(pa.array(tied)) for name in others]
+            fields = [columns[name].take(pa.array(tied)) for name in other_names]
             if ties == "smallest":
-                fields = [pa.array(-ranks_in(ordered(pa.table(fields, names=others))))]
-            some = [pa.array(-of_row[tied]), order.take(pa.array(tied)), *fields]
-            whole = pa.table(some, names=[str(number) for number in range(len(some))])
-            at[is_tied[: len(at)]] = tied[ordered(whole).to_numpy()[::-1]]
+                fields = [pa.array(-ranks_in(ordered(pa.table(fields, names=other_names))))]
+            tied_columns = [pa.array(-of_row[tied]), order.take(pa.array(tied)), *fields]
+            tied_rows = pa.table(tied_columns, names=[str(number) for number in range(len(tied_columns))])
+            at[is_tied[: len(at)]] = tied[ordered(tied_rows).to_numpy()[::-1]]
         at = pa.array(at)
         is_null = pa.array(~np.isin(np.arange(len(groups)), group[np.asarray(pc.is_valid(lists))]))
         return cls(rows.take(at), columns[by].take(at), of_row[np.asarray(at)], is_null)
@@ -219,23 +219,23 @@ class _Falling:
 
 
 def _are_equal(values: Any) -> npt.NDArray[np.bool_]:
-    one, other = values[1:], values[:-1]
-    equal = pc.equal(one, other)
+    after, before = values[1:], values[:-1]
+    equal = pc.equal(after, before)
     if pa.types.is_floating(values.type):
-        equal = pc.or_(equal, pc.and_(pc.is_nan(one), pc.is_nan(other)))
+        equal = pc.or_(equal, pc.and_(pc.is_nan(after), pc.is_nan(before)))
     return np.asarray(equal.fill_null(False))
 
 
 def _first_of(groups: Any, *, n: int, by: str, ties: Ties) -> Any:
     """Return the first ``n`` rows of each group of lists of rows, in falling order; null if all lists are null."""
-    falling = _Falling.of(groups, by, ties)
+    falling = _DescendingRows.of(groups, by, ties)
     starts = np.repeat(falling.ends - falling.counts, falling.counts)
     return falling.lists(np.arange(len(starts)) - starts < n)
 
 
 def _ends_of(groups: Any, *, rows_max: int, by: str, is_largest: bool) -> Any:
     """Return each group's rows with the largest or smallest order; ArrowInvalid above ``rows_max`` of them."""
-    falling = _Falling.of(groups, by)
+    falling = _DescendingRows.of(groups, by)
     ends = falling.ends - falling.counts if is_largest else falling.ends - 1
     end = falling.order.take(pa.array(np.repeat(ends, falling.counts)))
     is_end = pc.equal(falling.order, end)

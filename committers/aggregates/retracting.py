@@ -36,33 +36,33 @@ _VALUES_MAX = 10_000
 
 def retracting(values: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
     """Return aggregates of changes, given those of rows; TopologyError if one can't retract, or none counts all."""
-    made = {name: _retracting(name, value) for name, value in values.items()}
-    if not any(_is_count(aggregate) for aggregate in made.values()):
+    aggregates = {name: _retracting(name, value) for name, value in values.items()}
+    if not any(_is_count(aggregate) for aggregate in aggregates.values()):
         raise TopologyError(
             "a ReduceCommitter of changes needs a Count() without a field: a key is removed with its last row; add "
             "one, such as 'rows': Count()"
         )
-    return made
+    return aggregates
 
 
-def counted(values: Mapping[str, Aggregate]) -> str:
+def count_name(values: Mapping[str, Aggregate]) -> str:
     """Return the name of the aggregate that counts all rows of changes."""
     return next(name for name, value in values.items() if _is_count(value))
 
 
 def overdrawn(values: Mapping[str, Aggregate], rows: pa.Table) -> npt.NDArray[np.bool_]:
     """Return which rows of partials show that more was taken back than had come: some number is below 0."""
-    found = np.zeros(rows.num_rows, dtype=bool)
+    is_overdrawn = np.zeros(rows.num_rows, dtype=bool)
     for name, value in values.items():
         first, last = (in_one_piece(rows[name + value.suffixes[at]]) for at in (0, -1))
         if isinstance(value, _Counted):
             is_below = pc.less(first.flatten().field(_ROWS), 0)
-            found[np.asarray(pc.list_parent_indices(first).filter(is_below))] = True
+            is_overdrawn[np.asarray(pc.list_parent_indices(first).filter(is_below))] = True
             continue
         # Of no values, as one that was taken back and another that has come, there is no sum.
         is_left = pc.and_(pc.equal(last, 0), pc.not_equal(first, pa.scalar(0, first.type)))
-        found |= np.asarray(pc.fill_null(pc.or_(pc.less(last, 0), is_left), fill_value=False))
-    return found
+        is_overdrawn |= np.asarray(pc.fill_null(pc.or_(pc.less(last, 0), is_left), fill_value=False))
+    return is_overdrawn
 
 
 def _is_count(aggregate: Aggregate) -> bool:
@@ -91,9 +91,9 @@ class _CountedSum(Mean):
     """A sum that is null once there is no value any more."""
 
     @property
-    def told(self) -> str:
+    def definition(self) -> str:
         """That of a mean, which keeps the same."""
-        return Mean(self.field, where=self.where).told
+        return Mean(self.field, where=self.where).definition
 
     def result(self, partials: Sequence[Any]) -> Any:
         """Return the sum."""
@@ -113,7 +113,7 @@ class _Counted(Aggregate):
     of: Aggregate
 
     @property
-    def told(self) -> str:
+    def definition(self) -> str:
         """What is kept: all of it, whatever the aggregate makes of it."""
         return f"all of {', '.join(self.of.operands)}{f' where {self.where[0]}' if self.where else ''}"
 
@@ -185,8 +185,8 @@ class _Kept(_Counted):
             case Collect():
                 times = np.ones(len(values), np.int64) if self.of.distinct else numbers.to_numpy()
                 offsets = np.concatenate([[0], np.cumsum(times)])[np.concatenate([[0], ends])].astype(np.int32)
-                own = values.take(pa.array(np.repeat(np.arange(len(values)), times)))
-                return pa.ListArray.from_arrays(offsets, own, self.result_type, mask=pa.array(lengths == 0))
+                repeated = values.take(pa.array(np.repeat(np.arange(len(values)), times)))
+                return pa.ListArray.from_arrays(offsets, repeated, self.result_type, mask=pa.array(lengths == 0))
             case _:
                 at = ends - 1 if isinstance(self.of, Max) else ends - lengths
                 return values.take(pa.array(at, mask=lengths == 0))
@@ -226,24 +226,24 @@ class _KeptRows(_Counted):
         times = rows.field(_ROWS).to_numpy()
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
         offsets = np.concatenate([[0], np.cumsum(times)])[np.concatenate([[0], np.cumsum(lengths)])].astype(np.int32)
-        whole = pa.StructArray.from_arrays(
+        merged = pa.StructArray.from_arrays(
             [rows.field(field.name) for field in kind.value_type], fields=[*kind.value_type]
         )
-        own = whole.take(pa.array(np.repeat(np.arange(len(whole)), times)))
-        each = pa.ListArray.from_arrays(offsets, own, kind, mask=pa.array(lengths == 0))
+        repeated = merged.take(pa.array(np.repeat(np.arange(len(merged)), times)))
+        each = pa.ListArray.from_arrays(offsets, repeated, kind, mask=pa.array(lengths == 0))
         (how,) = self.of.reductions("")
         assert isinstance(how, Merge), "rows are merged by a function"
         return how.function(pa.ListArray.from_arrays(np.arange(len(each) + 1, dtype=np.int32), each))
 
 
-def _lists(columns: Sequence[Any], known: Any, diffs: Any, kind: pa.DataType) -> Any:
-    """Return a list of each row with its number, null where ``known`` is."""
+def _lists(columns: Sequence[Any], is_given: Any, diffs: Any, kind: pa.DataType) -> Any:
+    """Return a list of each row with its number, null where ``is_given`` is."""
     values = [in_one_piece(column) for column in columns]
     for at, each in enumerate(values):
         if pa.types.is_floating(each.type):  # all NaN are one, whatever their bits
             values[at] = pc.if_else(pc.is_nan(each), pa.scalar(float("nan"), each.type), each)
     rows = pa.StructArray.from_arrays([*values, in_one_piece(diffs)], fields=list(kind.value_type))
-    mask = pc.is_null(in_one_piece(known)) if known.null_count else None
+    mask = pc.is_null(in_one_piece(is_given)) if is_given.null_count else None
     return pa.ListArray.from_arrays(np.arange(len(rows) + 1, dtype=np.int32), rows, kind, mask=mask)
 
 
@@ -269,6 +269,6 @@ def _merged_counts(groups: Any, *, values_max: int, has_each: bool = False) -> A
     sizes = np.bincount(added["0"].to_numpy(), times if has_each else times > 0)
     if sizes.max(initial=0) > values_max:
         raise pa.ArrowInvalid(f"there are more than {values_max:,} values of a key")
-    made = pa.StructArray.from_arrays(list(map(in_one_piece, added.columns[1:])), fields=list(kind.value_type))
+    entries = pa.StructArray.from_arrays(list(map(in_one_piece, added.columns[1:])), fields=list(kind.value_type))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    return pa.ListArray.from_arrays(offsets, made, kind)
+    return pa.ListArray.from_arrays(offsets, entries, kind)

@@ -71,7 +71,7 @@ class EventClock(BatchBolt, ICommitter, BoundsSkew):
 
     The watermark after transaction N is the largest event time of the transactions up to N less the delay; it never
     falls. Over several sources it is the smallest of theirs, whatever is idle left out; a source that has brought
-    nothing yet holds it back. It is a value of a state of its own, so a replay moves it as the first attempt did, and
+    nothing yet holds it back. It is a value of a separate state, so a replay moves it as the first attempt did, and
     what a window has said never changes. All that reads it subscribes to the clock by ``all_grouping``, which also lets
     the clock run before it.
 
@@ -186,33 +186,33 @@ class EventClock(BatchBolt, ICommitter, BoundsSkew):
 
     def combiner_of(self, source: str) -> Combiner:
         """Return how a batch becomes its largest time, of each partition."""
-        own = self._of(source)
-        return FirstStep(own.keys, own.fields, functools.partial(self._latest, own))
+        event_time = self._of(source)
+        return FirstStep(event_time.keys, event_time.fields, functools.partial(self._latest, event_time))
 
     def execute(self, tuple: Tuple) -> None:
         """See one event time."""
-        own = self._of(tuple.source_component)
-        time = tuple[own.time]
+        event_time = self._of(tuple.source_component)
+        time = tuple[event_time.time]
         if time is not None:
-            name = None if own.partition is None else partition_name(tuple[own.partition])
+            name = None if event_time.partition is None else partition_name(tuple[event_time.partition])
             self._see(tuple.source_component, name, micros_at(time))
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         """See the event times of a batch."""
         source = self.context.source.component
-        own = self._of(source)
-        latest = own.latest(pa.Table.from_batches([batch]), self._last)
+        event_time = self._of(source)
+        latest = event_time.latest(pa.Table.from_batches([batch]), self._last)
         names: Iterable[str | None] = [None] * len(latest)
-        if own.partition is not None:
-            names = map(partition_name, latest[own.partition].to_pylist())
-        for name, time in zip(names, micros_in(latest[own.time]).tolist(), strict=True):
+        if event_time.partition is not None:
+            names = map(partition_name, latest[event_time.partition].to_pylist())
+        for name, time in zip(names, micros_in(latest[event_time.time]).tolist(), strict=True):
             self._see(source, name, time)
 
     def _of(self, source: str) -> EventTime:
         return self._own[source] if self._every is None else self._every
 
-    def _latest(self, own: EventTime, rows: pa.Table, planned_at: dt.datetime) -> pa.Table:
-        return own.latest(rows, self._limit(planned_at))
+    def _latest(self, event_time: EventTime, rows: pa.Table, planned_at: dt.datetime) -> pa.Table:
+        return event_time.latest(rows, self._limit(planned_at))
 
     def finish_batch(self) -> None:
         """Move the watermark, and tell those below."""
@@ -222,21 +222,21 @@ class EventClock(BatchBolt, ICommitter, BoundsSkew):
         row: tuple[Any, ...] = (None,) * 4 if stored is None else stored.value
         *_, watermark, names = row
         has_names = len(sources) > 1 or any(source.partition is not None for source in sources.values())
-        known = self._known(self._state.multi_get, sources, row) if (names is not None) is has_names else {}
-        moved = self._moved(sources, known, now)
+        places = self._stored_places(self._state.multi_get, sources, row) if (names is not None) is has_names else {}
+        moved = self._moved(sources, places, now)
         before = None if watermark is None else micros_at(watermark)
         floor = MICROS_MIN if before is None else before
-        moved = self._waiting(sources, known, floor, now) | moved
-        known |= moved
-        reached = MICROS_MAX if self.context.is_at_end and self.at_end else reached_by(known, now)
+        moved = self._waiting(sources, places, floor, now) | moved
+        places |= moved
+        reached = MICROS_MAX if self.context.is_at_end and self.at_end else reached_by(places, now)
         after = before if reached is None else max(reached, floor)
         # With names instead of none, or the other way round, the times begin anew, and the others are forgotten.
         begins_anew = stored is not None and (names is not None) is not has_names
         # A transaction that changes nothing writes nothing: there is no new version of the table for it.
         if moved or after != before or begins_anew:
-            self._put(known, moved, after, has_names=has_names)
+            self._put(places, moved, after, has_names=has_names)
         self.collector.emit((self.attempt, before, after, self._last))
-        self._measure(known, after, now)
+        self._measure(places, after, now)
 
     def event_times(
         self, multi_get: Callable[[Sequence[Any]], Sequence[Any]], components: Collection[str]
@@ -246,43 +246,43 @@ class EventClock(BatchBolt, ICommitter, BoundsSkew):
         sources = {name: self._of(name) for name in components}
         if stored is None or len(sources) == 1 or stored.value[-1] is None:
             return {}
-        found: dict[str, int] = {}
-        for name, place in self._known(multi_get, sources, stored.value).items():
+        latest: dict[str, int] = {}
+        for name, place in self._stored_places(multi_get, sources, stored.value).items():
             if place.seen is not None:
                 component = next(source for source in sources if is_place_of(name, place_name(source, None, sources)))
-                found[component] = max(place.seen, found.get(component, place.seen))
-        return found
+                latest[component] = max(place.seen, latest.get(component, place.seen))
+        return latest
 
-    def _known(
+    def _stored_places(
         self, multi_get: Callable[[Sequence[Any]], Sequence[Any]], sources: Mapping[str, EventTime], row: Sequence[Any]
     ) -> dict[str, Place]:
         """Return the place of each source or partition that is in the state, given its row of the watermark."""
-        *own, _, names = row
+        *times_of_all, _, names = row
         if names is None:
             (time,) = sources.values()
-            return {} if own[0] is None else {ALL: Place.of(time, own)}
+            return {} if times_of_all[0] is None else {ALL: Place.of(time, times_of_all)}
         times = {name: each for name in names if (each := source_of(name, sources)) is not None}
-        found: Sequence[Any] = multi_get(list(times)) if times else []
-        return {name: Place.of(each, row.value) for (name, each), row in zip(times.items(), found, strict=True)}
+        stored: Sequence[Any] = multi_get(list(times)) if times else []
+        return {name: Place.of(each, row.value) for (name, each), row in zip(times.items(), stored, strict=True)}
 
-    def _moved(self, sources: Mapping[str, EventTime], known: dict[str, Place], now: int) -> dict[str, Place]:
+    def _moved(self, sources: Mapping[str, EventTime], known_places: dict[str, Place], now: int) -> dict[str, Place]:
         """Return the places that have changed; of several sources, one that is new is waited for from now on."""
         moved = {}
         for (source, partition), time in self._seen.items():
             name = place_name(source, partition, sources)
-            old = known.get(name)
+            old = known_places.get(name)
             moved[name] = Place(sources[source], time if old is None or old.seen is None else max(time, old.seen), now)
         if len(sources) > 1:
-            for source, own in sources.items():
-                name, places = place_name(source, None, sources), {*known, *moved}
+            for source, event_time in sources.items():
+                name, places = place_name(source, None, sources), {*known_places, *moved}
                 if any(place != name and is_place_of(place, name) for place in places):
-                    known.pop(name, None)  # its partitions are known
+                    known_places.pop(name, None)  # its partitions are known
                 elif name not in places:
-                    moved[name] = Place(own, None, now)
+                    moved[name] = Place(event_time, None, now)
         return moved
 
     def _waiting(
-        self, sources: Mapping[str, EventTime], known: Mapping[str, Place], watermark: int, now: int
+        self, sources: Mapping[str, EventTime], places: Mapping[str, Place], watermark: int, now: int
     ) -> dict[str, Place]:
         """Return the places of sources that wait for another one, as active now: they are not silent.
 
@@ -292,19 +292,19 @@ class EventClock(BatchBolt, ICommitter, BoundsSkew):
         ahead = [place_name(source, None, sources) for source in self.context.sources_ahead]
         return {
             name: attrs.evolve(place, active=now)
-            for name, place in known.items()
+            for name, place in places.items()
             if place.time.idle_after is not None
             and any(is_place_of(name, each) for each in ahead)
             and place.seen is not None
             and (place.time.is_waited_for(place.active, now) or place.time.reached(place.seen) >= watermark)
         }
 
-    def _measure(self, known: Mapping[str, Place], watermark: int | None, now: int) -> None:
+    def _measure(self, places: Mapping[str, Place], watermark: int | None, now: int) -> None:
         if watermark is not None:
             self.context.gauge("watermark", datetime_at(watermark))
             # After the end of a bounded source it is ahead.
             self.context.gauge("watermark_lag_seconds", max(0, now - watermark) / 1_000_000)
-        for name, place in known.items():
+        for name, place in places.items():
             if name != ALL and place.seen is not None:
                 of = name.removeprefix("'").replace("'", "", 1) if is_of_source(name) else name
                 self.context.gauge("watermark", datetime_at(max(place.time.reached(place.seen), MICROS_MIN)), of=of)
@@ -317,12 +317,12 @@ class EventClock(BatchBolt, ICommitter, BoundsSkew):
         return MICROS_MAX if self._ahead_max is None else min(micros_at(planned_at) + self._ahead_max, MICROS_MAX)
 
     def _put(
-        self, known: Mapping[str, Place], moved: Mapping[str, Place], watermark: int | None, *, has_names: bool
+        self, places: Mapping[str, Place], moved: Mapping[str, Place], watermark: int | None, *, has_names: bool
     ) -> None:
         rows: dict[Any, Any] = {name: (*place.row, None, None) for name, place in moved.items()}
-        own = (None, None) if has_names or ALL not in known else known[ALL].row
+        times_of_all = (None, None) if has_names or ALL not in places else places[ALL].row
         reached = None if watermark is None else datetime_at(watermark)
-        rows[ALL] = (*own, reached, sorted(known) if has_names else None)
+        rows[ALL] = (*times_of_all, reached, sorted(places) if has_names else None)
         self._state.multi_put(rows)
 
 

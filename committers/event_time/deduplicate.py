@@ -114,18 +114,18 @@ class Deduplicate(TimedCommitter, KeepsByKey):
 
     def reduced(self, rows: pa.Table, times: pa.ChunkedArray) -> pa.Table:
         """Return rows that are alike in all fields once, with their number."""
-        made = cast_rows(rows.select(self._inputs.names), self._schema, "a row to deduplicate")
-        made = made.append_column(EXPIRES, times)
+        fitted = cast_rows(rows.select(self._inputs.names), self._schema, "a row to deduplicate")
+        fitted = fitted.append_column(EXPIRES, times)
         ones = pa.array(np.ones(rows.num_rows, dtype=np.int64))
-        return self._merged(made.append_column(AHEAD, rows[AHEAD]).append_column(ALIKE, ones))
+        return self._merged(fitted.append_column(AHEAD, rows[AHEAD]).append_column(ALIKE, ones))
 
     def _merged(self, rows: pa.Table) -> pa.Table:
         """Return rows that are alike in all fields once, in the order of key, time and the other fields.
 
         Others of one key stay, since the first may be late and the second not: only the commit phase knows.
         """
-        others = [name for name in self._inputs if name not in (*self._key, self._time)]
-        order = [*self._key, self._time, *others]
+        payload = [name for name in self._inputs if name not in (*self._key, self._time)]
+        order = [*self._key, self._time, *payload]
         rows = rows.sort_by([(name, "ascending") for name in order])
         first = np.flatnonzero(_begins(rows, (*order, AHEAD)))
         if len(first) == rows.num_rows:
@@ -147,8 +147,8 @@ class Deduplicate(TimedCommitter, KeepsByKey):
         """Return rows that are not looked at: each as often as it came."""
         del stream
         times = rows[ALIKE].to_numpy()
-        whole = rows.select(self._inputs.names)
-        return whole if (times == 1).all() else whole.take(np.repeat(np.arange(len(times)), times))
+        refused_rows = rows.select(self._inputs.names)
+        return refused_rows if (times == 1).all() else refused_rows.take(np.repeat(np.arange(len(times)), times))
 
     def expire(self, until: int) -> None:
         """Forget keys."""
@@ -171,7 +171,7 @@ def _begins(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
         return begins
     begins[1:] = False
     for name in names:
-        one, other = rows[name][1:], rows[name][:-1]
-        begins[1:] |= pc.fill_null(pc.not_equal(one, other), False).to_numpy()
-        begins[1:] |= pc.not_equal(one.is_valid(), other.is_valid()).to_numpy()
+        after, before = rows[name][1:], rows[name][:-1]
+        begins[1:] |= pc.fill_null(pc.not_equal(after, before), False).to_numpy()
+        begins[1:] |= pc.not_equal(after.is_valid(), before.is_valid()).to_numpy()
     return begins

@@ -41,7 +41,7 @@ from committers.event_time.join_streams import (
     UNTIL,
     JoinStream,
     Layout,
-    TakesBothStreams,
+    TwoStreamCommitter,
     in_own_order,
     of_side,
 )
@@ -64,7 +64,7 @@ from txtopo.errors import ConfigError
 _OUTER: Mapping[str, Sequence[int]] = {"inner": (), "left": (LEFT,), "full": SIDES}
 
 
-class IntervalJoin(TakesBothStreams, ClockedCommitter):
+class IntervalJoin(TwoStreamCommitter, ClockedCommitter):
     """Joins each row of one stream with the rows of another that have its key, and a time near its own.
 
     A right row matches a left one if their keys are equal, no part of them null, and its event time is at least the
@@ -182,18 +182,18 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
 
     def _refuse(self, rows: pa.Table, stream: str) -> None:
         for side in SIDES:
-            own = of_side(rows, side)
-            if own.num_rows:
-                super()._refuse(own, _stream(side, stream))
+            of_this_side = of_side(rows, side)
+            if of_this_side.num_rows:
+                super()._refuse(of_this_side, _stream(side, stream))
 
     def refused(self, rows: pa.Table, stream: str) -> pa.Table:
         """Return rows of a side as its stream has them."""
         side = next(side for side in SIDES if stream.startswith(NAMES[side]))
-        return self._layout.whole(side, rows, EXPIRES)
+        return self._layout.stream_rows(side, rows, EXPIRES)
 
     def add(self, rows: pa.Table) -> None:
         """Emit the pairs that rows have with one another and with kept ones, and keep the rows."""
-        new = [self._new(of_side(rows, side), side) for side in SIDES]
+        new = [self._waiting_rows(of_side(rows, side), side) for side in SIDES]
         kept = self._partners(new)
         every = [pa.concat_tables([new[side], kept[side]]).combine_chunks() for side in SIDES]
         has_matched = self._emit_pairs(every, [each.num_rows for each in new])
@@ -207,7 +207,7 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
             waiting.append(self._still_matching(new[side], side))
         self._state.append(pa.concat_tables(waiting))
 
-    def _new(self, rows: pa.Table, side: int) -> pa.Table:
+    def _waiting_rows(self, rows: pa.Table, side: int) -> pa.Table:
         """Return rows of a transaction in the columns of the state."""
         times = micros_in(rows[EXPIRES])
         reach = self._upper if side == LEFT else -self._lower
@@ -218,8 +218,8 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
     def _partners(self, new: Sequence[pa.Table]) -> list[pa.Table]:
         """Return the kept rows of each side that have a key of a new row of the other."""
         keys = [_with_side(self._with_key(new[side]).select(self.keys), RIGHT - side) for side in SIDES]
-        found = in_own_order(self._state.rows_of(pa.concat_tables(keys)))
-        return [of_side(found, side) for side in SIDES]
+        partners = in_own_order(self._state.rows_of(pa.concat_tables(keys)))
+        return [of_side(partners, side) for side in SIDES]
 
     def _with_key(self, rows: pa.Table) -> pa.Table:
         """Return the rows that may have partners: no part of their key is null."""
@@ -234,26 +234,26 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
         shown = [self._layout.shown(side, every[side]) for side in SIDES]
         has_matched = [np.zeros(each.num_rows, dtype=bool) for each in every]
         of_kept = pairs(left.after(new[LEFT]), right.first(new[RIGHT]), self._lower, self._upper)
-        found = itertools.chain(
+        matches = itertools.chain(
             pairs(left.first(new[LEFT]), right, self._lower, self._upper),
-            ((ones + new[LEFT], others) for ones, others in of_kept),
+            ((lefts + new[LEFT], rights) for lefts, rights in of_kept),
         )
-        for ones, others in found:
-            has_matched[LEFT][ones] = has_matched[RIGHT][others] = True
+        for lefts, rights in matches:
+            has_matched[LEFT][lefts] = has_matched[RIGHT][rights] = True
             current_probe().step()  # a key with many rows on both sides has pairs for minutes
-            self.context.count("joined", len(ones))
-            self.emit(self._layout.joined(rows_at(shown[LEFT], ones), rows_at(shown[RIGHT], others)), DEFAULT_STREAM)
+            self.context.count("joined", len(lefts))
+            self.emit(self._layout.joined(rows_at(shown[LEFT], lefts), rows_at(shown[RIGHT], rights)), DEFAULT_STREAM)
         return has_matched
 
     def _timed(self, every: Sequence[pa.Table]) -> list[Timed]:
         """Return each side's rows as numbers of their keys, and their times; keys with a null are equal to none."""
         count = every[LEFT].num_rows
         ids = key_ids(pa.concat_tables([each.select(self.keys) for each in every]), self.keys)
-        made = []
-        for side, own in zip(SIDES, (ids[:count], ids[count:]), strict=True):
-            numbers = np.where(self._has_key(every[side]), own, len(ids) + side)
-            made.append(Timed(numbers, micros_in(every[side][AT])))
-        return made
+        timed = []
+        for side, side_ids in zip(SIDES, (ids[:count], ids[count:]), strict=True):
+            numbers = np.where(self._has_key(every[side]), side_ids, len(ids) + side)
+            timed.append(Timed(numbers, micros_in(every[side][AT])))
+        return timed
 
     def _matches(self, side: int, kept: pa.Table, has_matched: Any) -> pa.Table:
         """Return matches of kept rows that have matched for the first time, one for each key and time."""

@@ -20,7 +20,7 @@ from committers.inputs import field_mistakes, stream_name
 from committers.waiting import WaitingTuples
 from state.delta.columns import is_key_type, no_equality
 from txtopo import BatchBolt, Fields, Tuple
-from txtopo.api.abilities import Inputs, TellsFolds
+from txtopo.api.abilities import DescribesFolds, Inputs
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.types import python_values
@@ -123,7 +123,7 @@ class Layout:
                 )
 
     @property
-    def told(self) -> str:
+    def definition(self) -> str:
         """What kept rows are of, in words: how they are joined, and by which fields."""
         how = ("an inner", "a left", "a full")[len(self.outer)]
         return f"rows of {how} join by {' and '.join(', '.join(side.key) for side in self.sides)}"
@@ -148,8 +148,8 @@ class Layout:
     def common(self) -> Sequence[str]:
         """The fields of the key that have the same name in joined rows, which have them once."""
         left, right = self.sides
-        named = ((left.shown[one], right.shown[other]) for one, other in zip(left.key, right.key, strict=True))
-        return [one for one, other in named if one == other]
+        named = ((left.shown[ours], right.shown[theirs]) for ours, theirs in zip(left.key, right.key, strict=True))
+        return [ours for ours, theirs in named if ours == theirs]
 
     @property
     def keys(self) -> Sequence[str]:
@@ -165,7 +165,7 @@ class Layout:
         fields += [pa.field(AT, TIMESTAMP), pa.field(UNTIL, TIMESTAMP)]
         fields += [pa.field(MATCHED[side], pa.bool_()) for side in self.outer]
         for side in SIDES:
-            fields += [self.sides[side].schema.field(name).with_name(kept) for name, kept in self._payload(side)]
+            fields += [self.sides[side].schema.field(name).with_name(column) for name, column in self._payload(side)]
         return pa.schema(fields)
 
     @functools.cached_property
@@ -175,30 +175,30 @@ class Layout:
 
     def waiting(self, side: int, rows: pa.Table, times: pa.ChunkedArray) -> pa.Table:
         """Return rows of a stream, which have a column ``AHEAD``, too, as rows that wait, by their event time."""
-        own = self.sides[side]
-        fitted = cast_rows(rows.select(own.fields.names), own.schema, f"a row of {own.source!r}")
+        stream = self.sides[side]
+        fitted = cast_rows(rows.select(stream.fields.names), stream.schema, f"a row of {stream.source!r}")
         columns = {SIDE: pa.array(np.full(rows.num_rows, side, np.int8))}
-        columns |= {kept: fitted[name] for name, kept in zip(own.key, self.keys, strict=True)}
-        columns |= {kept: fitted[name] for name, kept in self._payload(side)}
-        made = self.filled(columns, rows.num_rows).drop_columns([AT, UNTIL])
-        return made.append_column(EXPIRES, times).append_column(AHEAD, rows[AHEAD])
+        columns |= {column: fitted[name] for name, column in zip(stream.key, self.keys, strict=True)}
+        columns |= {column: fitted[name] for name, column in self._payload(side)}
+        waiting = self.filled(columns, rows.num_rows).drop_columns([AT, UNTIL])
+        return waiting.append_column(EXPIRES, times).append_column(AHEAD, rows[AHEAD])
 
     def filled(self, columns: Mapping[str, pa.ChunkedArray | pa.Array], count: int) -> pa.Table:
         """Return columns of the state with those that are missing, which are null."""
         schema = self.schema
         return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in schema], schema)
 
-    def whole(self, side: int, rows: pa.Table, time: str = AT) -> pa.Table:
+    def stream_rows(self, side: int, rows: pa.Table, time: str = AT) -> pa.Table:
         """Return rows of a side with the fields of their stream; ``time`` is the column with the event time."""
-        own = self.sides[side]
-        kept = dict(zip(own.key, self.keys, strict=True)) | dict(self._payload(side))
-        if own.time is not None and own.is_time_shown:
-            kept[own.time] = time
-        return rows.select([kept[name] for name in own.fields]).rename_columns(own.fields.names)
+        stream = self.sides[side]
+        columns = dict(zip(stream.key, self.keys, strict=True)) | dict(self._payload(side))
+        if stream.time is not None and stream.is_time_shown:
+            columns[stream.time] = time
+        return rows.select([columns[name] for name in stream.fields]).rename_columns(stream.fields.names)
 
     def shown(self, side: int, rows: pa.Table) -> pa.Table:
         """Return rows of a side with the names that they have in joined rows."""
-        return self.whole(side, rows).rename_columns(list(self.sides[side].shown.values()))
+        return self.stream_rows(side, rows).rename_columns(list(self.sides[side].shown.values()))
 
     def joined(self, left: pa.Table, right: pa.Table) -> pa.Table:
         """Return pairs of rows, in the same order, as joined rows."""
@@ -218,14 +218,14 @@ class Layout:
         )
 
     def _payload(self, side: int) -> Iterator[tuple[str, str]]:
-        """Yield the fields of a side that have columns of their own, and these."""
+        """Yield the fields of a side that have separate columns, and these."""
         return ((name, f"{NAMES[side]}_{name}") for name in self.sides[side].payload)
 
     def _shown_schema(self, side: int) -> Iterator[pa.Field]:
-        own = self.sides[side]
-        for name, shown in own.shown.items():
+        stream = self.sides[side]
+        for name, shown in stream.shown.items():
             if side == LEFT or shown not in self.common:
-                yield own.schema.field(name).with_name(shown)
+                yield stream.schema.field(name).with_name(shown)
 
 
 def in_own_order(rows: pa.Table) -> pa.Table:
@@ -246,7 +246,7 @@ def of_side(rows: pa.Table, side: int) -> pa.Table:
     return rows.filter(pc.equal(rows[SIDE], pa.scalar(side, pa.int8())))
 
 
-class TakesBothStreams(BatchBolt, TellsFolds):
+class TwoStreamCommitter(BatchBolt, DescribesFolds):
     """A committer that takes the rows of both streams, tuples or columns, and the watermark of its clock."""
 
     _clock: Any
@@ -260,7 +260,7 @@ class TakesBothStreams(BatchBolt, TellsFolds):
     @property
     def folds(self) -> Mapping[str, Mapping[str, str]]:
         """What the states are made of, in words."""
-        return {name: {"": self._layout.told} for name in self._state_names}
+        return {name: {"": self._layout.definition} for name in self._state_names}
 
     @property
     def grouped_by(self) -> Mapping[tuple[str, str], Sequence[Fields]]:

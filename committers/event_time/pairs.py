@@ -48,8 +48,8 @@ class Timed:
 
     def place(self, times: Micros, keys: Positions | None = None, side: Literal["left", "right"] = "left") -> Positions:
         """Return the numbers of keys, by default the rows' own, and times, before or after the rows with that time."""
-        own = self.keys if keys is None else keys
-        places: Positions = own * (len(self.moments) + 1) + self.moments.searchsorted(times, side=side)
+        key_numbers = self.keys if keys is None else keys
+        places: Positions = key_numbers * (len(self.moments) + 1) + self.moments.searchsorted(times, side=side)
         return places
 
 
@@ -72,10 +72,10 @@ def pairs(
     first = places.searchsorted(right.place(left.times + lower, left.keys))
     end = places.searchsorted(right.place(left.times + upper, left.keys, "right"))
     counts = end - first
-    for some in _portions(counts, pairs_max):
-        own = np.repeat(some, counts[some])
-        begins = np.repeat(first[some] - (np.cumsum(counts[some]) - counts[some]), counts[some])
-        yield own, order[begins + np.arange(len(own))]
+    for portion in _portions(counts, pairs_max):
+        lefts = np.repeat(portion, counts[portion])
+        begins = np.repeat(first[portion] - (np.cumsum(counts[portion]) - counts[portion]), counts[portion])
+        yield lefts, order[begins + np.arange(len(lefts))]
 
 
 def _portions(counts: Positions, sum_max: int) -> Iterator[Positions]:

@@ -72,14 +72,14 @@ class EventTime:
         """Return whether others wait for a source, or a partition, whose last event came at a time."""
         return self.idle_after is None or now - active < self.idle_after
 
-    def reached(self, seen: int, silent: int = 0) -> int:
+    def reached(self, latest: int, silent: int = 0) -> int:
         """Return the watermark of a source, or a partition, given its largest event time.
 
         Args:
-            seen: the largest event time.
+            latest: the largest event time.
             silent: for how long it has been silent, if event time goes on meanwhile.
         """
-        return seen + max(0, silent - (self.idle_after or 0)) - self.delay
+        return latest + max(0, silent - (self.idle_after or 0)) - self.delay
 
 
 @attrs.frozen
@@ -93,9 +93,9 @@ class Place:
     @staticmethod
     def of(time: EventTime, row: Sequence[dt.datetime | None]) -> Place:
         """Return a place of a row of the state, which begins with the two times."""
-        seen, active = (None if each is None else micros_at(each) for each in row[:2])
+        latest, active = (None if each is None else micros_at(each) for each in row[:2])
         assert active is not None, "a row of a source or a partition has it"
-        return Place(time, seen, active)
+        return Place(time, latest, active)
 
     @property
     def row(self) -> tuple[dt.datetime | None, dt.datetime]:
@@ -139,8 +139,8 @@ def source_of(name: str, sources: Mapping[str, EventTime]) -> EventTime | None:
     if len(sources) == 1:
         return None if is_of_source(name) else next(iter(sources.values()))
     own, _, partition = name.partition("/")
-    found = next((each for source, each in sources.items() if place_name(source, None, sources) == own), None)
-    return None if found is not None and found.partition is None and partition else found
+    event_time = next((each for source, each in sources.items() if place_name(source, None, sources) == own), None)
+    return None if event_time is not None and event_time.partition is None and partition else event_time
 
 
 def partition_name(partition: Any) -> str:

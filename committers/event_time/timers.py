@@ -121,10 +121,10 @@ class TimerCommitter(BatchBolt, ICommitter, KeepsByKey):
         """Replace the value of each key; a method is called once for each, however often the state asks."""
         olds = [None if value is None else value.value for value in self._values.multi_get(keys)]
         news = {key: function(key, old) for key, old in zip(keys, olds, strict=True)}
-        put = {key: new for key, new in news.items() if new is not None}
+        values = {key: new for key, new in news.items() if new is not None}
         removed = [key for (key, new), old in zip(news.items(), olds, strict=True) if new is None and old is not None]
-        if put:
-            self._values.multi_put(put)
+        if values:
+            self._values.multi_put(values)
         if removed:
             self._values.multi_remove(removed)
 

@@ -21,7 +21,7 @@ from committers.event_time.times import TIMESTAMP, in_known_years, micros_in, mi
 from committers.event_time.windows import END, START, Window, sessions, with_windows
 from state import DeltaExpiringRows, DeltaState
 from txtopo import Fields, OutputFieldsDeclarer
-from txtopo.api.abilities import TellsFolds
+from txtopo.api.abilities import DescribesFolds
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.reduction import Combiner, Reductions
@@ -33,7 +33,7 @@ from txtopo.columnar.selection import rows_at
 from txtopo.errors import FieldsError
 
 
-class WindowedCommitter(TimedCommitter, TellsFolds):
+class WindowedCommitter(TimedCommitter, DescribesFolds):
     """Reduces rows to partial aggregates by key and window; subclasses say where these go.
 
     Args:
@@ -63,19 +63,19 @@ class WindowedCommitter(TimedCommitter, TellsFolds):
         lateness: dt.timedelta = dt.timedelta(),
         late_rows: Fields | None = None,
     ) -> None:
-        own = Fields(f"{START}: timestamp", f"{END}: timestamp")
+        bounds = Fields(f"{START}: timestamp", f"{END}: timestamp")
         aggregates = dict(aggregates)
         self._key = key or Fields()
         self._late_rows = late_rows
-        whole = late_rows or Fields()
-        taken = [name for name in (*self._key, *aggregates, *whole) if name in {START, END, EXPIRES}]
-        if taken:
-            raise FieldsError(f"a {type(self).__name__} has a column {taken[0]!r} of its own; give yours another name")
+        extra = late_rows or Fields()
+        wrong = [name for name in (*self._key, *aggregates, *extra) if name in {START, END, EXPIRES}]
+        if wrong:
+            raise FieldsError(f"a {type(self).__name__} has a column {wrong[0]!r} of its own; give yours another name")
         every = (
             self._key,
             Fields(f"{time}: timestamp"),
             *(aggregate.inputs for aggregate in aggregates.values()),
-            whole,
+            extra,
         )
         types = {
             name: kind
@@ -91,10 +91,10 @@ class WindowedCommitter(TimedCommitter, TellsFolds):
             )
         if window.merges:
             self._check_sessions()
-        self._aggregation = Aggregation(self._key + own, aggregates).typed(pa.schema(types))
+        self._aggregation = Aggregation(self._key + bounds, aggregates).typed(pa.schema(types))
         self._window = window
         names = dict.fromkeys(
-            [*self._key, *(name for aggregate in aggregates.values() for name in aggregate.inputs), *whole]
+            [*self._key, *(name for aggregate in aggregates.values() for name in aggregate.inputs), *extra]
         )
         inputs = fields_of(pa.schema({name: types[name] for name in names}))
         kept_open = micros_of(lateness, f"lateness of a {type(self).__name__}", may_be_zero=True)
@@ -130,7 +130,7 @@ class WindowedCommitter(TimedCommitter, TellsFolds):
     @property
     def folds(self) -> Mapping[str, Mapping[str, str]]:
         """What each column of the state is made of, in words."""
-        return {self._state_name: self._aggregation.told}
+        return {self._state_name: self._aggregation.definition}
 
     @property
     def grouped_by(self) -> Fields:
@@ -153,16 +153,16 @@ class WindowedCommitter(TimedCommitter, TellsFolds):
             starts, ends = map(timestamps, self._window.panes(micros_in(times)))
         elif times.null_count < rows.num_rows:
             is_timed = times.is_valid()
-            found = map(timestamps, self._window.panes(micros_in(times.drop_null())))
-            starts, ends = (pc.replace_with_mask(starts, is_timed.combine_chunks(), each) for each in found)
+            bounds = map(timestamps, self._window.panes(micros_in(times.drop_null())))
+            starts, ends = (pc.replace_with_mask(starts, is_timed.combine_chunks(), each) for each in bounds)
         ahead = rows[AHEAD]
         if self._late_rows is not None:
-            kept = self._inputs.subset(self._unlike_windows(self._inputs))
-            whole = cast_rows(rows.select(kept.names), kept.arrow_schema(), "late_rows")
-            whole = whole.append_column(START, starts).append_column(END, ends).append_column(AHEAD, ahead)
-            return self._closing(self._divided(whole))
-        wanted = [name for name in self._unlike_windows(self._inputs) if name in self._aggregation.inputs]
-        timed = rows.select(wanted).append_column(START, starts).append_column(END, ends)
+            row_fields = self._inputs.subset(self._unlike_windows(self._inputs))
+            full_rows = cast_rows(rows.select(row_fields.names), row_fields.arrow_schema(), "late_rows")
+            full_rows = full_rows.append_column(START, starts).append_column(END, ends).append_column(AHEAD, ahead)
+            return self._closing(self._divided(full_rows))
+        inputs = [name for name in self._unlike_windows(self._inputs) if name in self._aggregation.inputs]
+        timed = rows.select(inputs).append_column(START, starts).append_column(END, ends)
         lifted = self._aggregation.lifted(timed)
         panes = self._by_window(lifted.append_column(AHEAD, ahead))
         windows = self._divided(panes)
@@ -193,8 +193,8 @@ class WindowedCommitter(TimedCommitter, TellsFolds):
         """Take rows that are in time."""
         if self._window.merges:
             rows = self._window.widened(rows, self.keys)
-        made = self._aggregation.merged(rows) if self._late_rows is None else self._aggregation.partials(rows)
-        self.fold(self._closing(made))
+        partials = self._aggregation.merged(rows) if self._late_rows is None else self._aggregation.partials(rows)
+        self.fold(self._closing(partials))
 
     def refused(self, rows: pa.Table, stream: str) -> pa.Table:
         """Return rows that do not count, or their results by window."""
@@ -288,11 +288,11 @@ class WindowCommitter(WindowedCommitter):
         """Return for each row whether it touches a session that was said. None is before it, or it would be late."""
         if not self._window.merges:
             return super().changes_what_was_said(rows)
-        said = self._state.rows_of(rows.select(self.keys))
-        said = said.filter(pc.is_null(said[START]))
-        ids = key_ids(pa.concat_tables([rows.select(self.keys), said.select(self.keys)]), self.keys)
+        emitted = self._state.rows_of(rows.select(self.keys))
+        emitted = emitted.filter(pc.is_null(emitted[START]))
+        ids = key_ids(pa.concat_tables([rows.select(self.keys), emitted.select(self.keys)]), self.keys)
         ends = np.full(len(ids), BEFORE_ALL)
-        np.maximum.at(ends, ids[rows.num_rows :], micros_in(said[END]))
+        np.maximum.at(ends, ids[rows.num_rows :], micros_in(emitted[END]))
         return micros_in(rows[START]) <= ends[ids[: rows.num_rows]]
 
     def expire(self, until: int) -> None:
@@ -310,12 +310,12 @@ class WindowCommitter(WindowedCommitter):
             self.emit(self._aggregation.results(merged), DEFAULT_STREAM)
         self.context.gauge("open_rows", self._state.rows_held())
 
-    def _keep_ends(self, said: pa.Table, until: int) -> None:
+    def _keep_ends(self, emitted: pa.Table, until: int) -> None:
         """Keep the ends of sessions for as long as a row that is in time may touch them, in rows without a start."""
-        kept = {name: said[name] for name in (*self.keys, END)} | {EXPIRES: said[END]}
+        values = {name: emitted[name] for name in (*self.keys, END)} | {EXPIRES: emitted[END]}
         columns = [*self._aggregation.partial_fields, pa.field(EXPIRES, TIMESTAMP)]
         rows = pa.table(
-            [kept.get(column.name, pa.nulls(said.num_rows, column.type)) for column in columns], pa.schema(columns)
+            [values.get(column.name, pa.nulls(emitted.num_rows, column.type)) for column in columns], pa.schema(columns)
         )
         self._state.append(not_over(rows, EXPIRES, until))
 
@@ -327,8 +327,8 @@ class WindowCommitter(WindowedCommitter):
         rows, is_over = with_windows(rows, starts, ends), ends - self._window.gap <= until
         if not is_over.all():
             # One row for each session, or one that never ends would be taken and put back with all its rows.
-            others = rows.filter(pa.array(~is_over)).drop_columns([EXPIRES])
-            self._state.append(self._closing(self._aggregation.merged(others)))
+            open_sessions = rows.filter(pa.array(~is_over)).drop_columns([EXPIRES])
+            self._state.append(self._closing(self._aggregation.merged(open_sessions)))
         return rows.filter(pa.array(is_over))
 
 

@@ -150,8 +150,8 @@ class _Calendar(Window):
         if is_ruled.any():
             zone, local = ZoneInfo(self.zone), local.copy()
             minutes, minute = _distinct(times[is_ruled] // _MINUTE)
-            found = [datetime_at(_as_ruled(each * _MINUTE)).astimezone(zone).utcoffset() for each in minutes.tolist()]
-            offsets = [(each or dt.timedelta()) // MICROSECOND for each in found]
+            deltas = [datetime_at(_as_ruled(each * _MINUTE)).astimezone(zone).utcoffset() for each in minutes.tolist()]
+            offsets = [(each or dt.timedelta()) // MICROSECOND for each in deltas]
             local[is_ruled] = times[is_ruled] + np.array(offsets, np.int64)[minute]
         return local
 
@@ -175,8 +175,8 @@ class Days(_Calendar):
     def _days(self, days: Micros) -> tuple[Micros, Micros]:
         numbers, day = _distinct(days)
         # By Python's rules, because a midnight that clocks skip or show twice is an error in Arrow.
-        found = [(self._midnight(each), self._midnight(each + 1)) for each in numbers.tolist()]
-        starts, ends = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        bounds = [(self._midnight(each), self._midnight(each + 1)) for each in numbers.tolist()]
+        starts, ends = np.array(bounds, dtype=np.int64).reshape(-1, 2).T
         return starts[day], ends[day]
 
     def _midnight(self, day: int) -> int:
@@ -207,10 +207,10 @@ class Hours(_Calendar):
 
     def _change(self, before: int, after: int) -> int:
         """Return the first moment between two from which on hours begin as at the second."""
-        wanted = self._starts_of_hours(np.array([after]))[0]
+        start = self._starts_of_hours(np.array([after]))[0]
         while after - before > 1:
             middle = (before + after) // 2
-            if self._starts_of_hours(np.array([middle]))[0] == wanted:
+            if self._starts_of_hours(np.array([middle]))[0] == start:
                 after = middle
             else:
                 before = middle
@@ -249,13 +249,13 @@ class Sessions(Window):
         return pa.concat_tables([merged, panes.filter(pc.is_null(panes[START]))])
 
 
-def _micros(given: Duration, what: str) -> int:
-    return micros_of(duration(given, what), what)
+def _micros(value: Duration, what: str) -> int:
+    return micros_of(duration(value, what), what)
 
 
-def window_of(given: Window | Duration) -> Window:
+def window_of(value: Window | Duration) -> Window:
     """Return a window: one of the kinds, or a tumbling one of a duration."""
-    return given if isinstance(given, Window) else Tumbling(duration(given, "the size of a window"))
+    return value if isinstance(value, Window) else Tumbling(duration(value, "the size of a window"))
 
 
 def window_name(window: Window) -> str:

@@ -42,15 +42,15 @@ class InputFile:
     @property
     def note(self) -> dict[str, Any]:
         """What metadata has of it."""
-        other = None if self.other is None else attrs.asdict(self.other)
-        return {**self.file.note, "is_marked": self.is_marked, "other": other}
+        other_vector = None if self.other is None else attrs.asdict(self.other)
+        return {**self.file.note, "is_marked": self.is_marked, "other": other_vector}
 
     @staticmethod
     def of_note(note: Mapping[str, Any]) -> InputFile:
         """Return the file that a note is of."""
-        other = note["other"]
+        other_vector = note["other"]
         (file,) = files_in({"files": [{n: v for n, v in note.items() if n not in {"is_marked", "other"}}]})
-        return InputFile(file, note["is_marked"], None if other is None else Vector(**other))
+        return InputFile(file, note["is_marked"], None if other_vector is None else Vector(**other_vector))
 
     def portions(self, folder: DataFolder, schema: pa.Schema) -> Iterator[pa.Table]:
         """Yield the rows, in portions."""
@@ -61,9 +61,9 @@ class InputFile:
             if not marked:
                 return
         for rows in folder.portions(self.file, schema, dead=dead):
-            yield self._told(rows)
+            yield self._with_feed_columns(rows)
 
-    def _told(self, rows: pa.Table) -> pa.Table:
+    def _with_feed_columns(self, rows: pa.Table) -> pa.Table:
         """Return rows with what the log says of them: Spark's files may have a column of that name, with nulls."""
         for name in {*FEED} & {*self.file.partition} & {*rows.column_names}:
             column = pa.repeat(pa.scalar(self.file.partition[name]).cast(FEED[name]), rows.num_rows)
@@ -71,22 +71,22 @@ class InputFile:
         return rows
 
 
-def replaced(gone: Sequence[DataFile], come: Sequence[DataFile]) -> tuple[list[InputFile], list[InputFile]]:
+def replaced(removed: Sequence[DataFile], added: Sequence[DataFile]) -> tuple[list[InputFile], list[InputFile]]:
     """Return what is in files that a version removes, and what is in those that it adds.
 
     A file that it adds again, with another vector, has changed only in the rows that differ.
     """
-    before, after = ({file.path: file for file in files} for files in (gone, come))
+    before, after = ({file.path: file for file in files} for files in (removed, added))
     marked = sorted(set(before) & set(after))
     again = [attrs.evolve(after[path], vector=before[path].vector) for path in marked]
     return (
         [
-            *(InputFile(file) for file in gone if file.path not in after),
+            *(InputFile(file) for file in removed if file.path not in after),
             *(InputFile(after[path], True, before[path].vector) for path in marked),
         ],
         [
             *(InputFile(file, True, after[file.path].vector) for file in again),
-            *(InputFile(file) for file in come if file.path not in before),
+            *(InputFile(file) for file in added if file.path not in before),
         ],
     )
 

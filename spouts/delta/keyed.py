@@ -77,8 +77,8 @@ class InputStep:
     def note(self) -> dict[str, Any]:
         """What metadata has of it."""
         files = {name: [file.note for file in getattr(self, name)] for name in ("before", "after", "staying")}
-        others = attrs.asdict(self, filter=lambda field, _: field.name not in files)
-        return {**others, "columns": list(self.columns), "expired": list(self.expired), **files}
+        attributes = attrs.asdict(self, filter=lambda field, _: field.name not in files)
+        return {**attributes, "columns": list(self.columns), "expired": list(self.expired), **files}
 
     @staticmethod
     def of_note(note: Mapping[str, Any]) -> InputStep:
@@ -91,46 +91,46 @@ class InputStep:
 
         The ``txid`` of a row that it deletes is that of the version: the last that touched the key.
         """
-        wanted = self._schema(schema)
-        before, after = (self._rows(folder, files, wanted) for files in (self.before, self.after))
+        read_schema = self._schema(schema)
+        before, after = (self._rows(folder, files, read_schema) for files in (self.before, self.after))
         if self.expires:
             since, until = self.expired
-            staying = self._rows(folder, self.staying, wanted)
-            over = staying.filter(
+            staying = self._rows(folder, self.staying, read_schema)
+            expired = staying.filter(
                 pc.and_(are_over(staying, self.expires, until), are_after(staying, self.expires, since))
             )
-            before = pa.concat_tables([not_over(before, self.expires, since), over])
+            before = pa.concat_tables([not_over(before, self.expires, since), expired])
             after = not_over(after, self.expires, until)
-        found = difference(before, after, with_txids=True)
+        changes = difference(before, after, with_txids=True)
         for kind, rows in (
-            ("delete", found.only_in_a),
-            ("update_preimage", found.differing_a),
-            ("update_postimage", found.differing_b),
-            ("insert", found.only_in_b),
+            ("delete", changes.only_in_a),
+            ("update_preimage", changes.differing_a),
+            ("update_postimage", changes.differing_b),
+            ("insert", changes.only_in_b),
         ):
             if rows.count:
-                yield self._told(rows.rows, kind, schema)
+                yield self._feed_rows(rows.rows, kind, schema)
 
     def _schema(self, schema: pa.Schema) -> pa.Schema:
         """Return what is read: of the key's columns, which :func:`difference` finds by that, none has a null."""
         compared = Fields(*self.columns).arrow_schema()
         key = [field.with_nullable(False) for field in list(compared)[: self.key]]
         names = {*compared.names, *FEED}
-        others = [field for field in schema if field.name not in names]
-        return pa.schema([*key, *list(compared)[self.key :], *others])
+        more_fields = [field for field in schema if field.name not in names]
+        return pa.schema([*key, *list(compared)[self.key :], *more_fields])
 
     def _rows(self, folder: DataFolder, files: Sequence[InputFile], schema: pa.Schema) -> pa.Table:
         return pa.concat_tables(
             [schema.empty_table(), *(rows for file in files for rows in file.portions(folder, schema))]
         )
 
-    def _told(self, rows: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
-        told: dict[str, Any] = {"_change_type": kind, "_commit_version": self.version}
+    def _feed_rows(self, rows: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
+        values: dict[str, Any] = {"_change_type": kind, "_commit_version": self.version}
         if kind == "delete":
-            told[TXID_FIELD] = self.txid
+            values[TXID_FIELD] = self.txid
         columns = [
-            pa.repeat(pa.scalar(told[field.name], field.type), rows.num_rows)
-            if field.name in told
+            pa.repeat(pa.scalar(values[field.name], field.type), rows.num_rows)
+            if field.name in values
             else rows[field.name].cast(field.type)
             for field in schema
         ]
@@ -168,11 +168,11 @@ class KeyedVersions:
         assert owner is not None, "only keyed tables of txtopo are followed"
         schema = pa.schema(table.schema())
         key = [field for field in schema if not field.nullable]
-        others = [field for field in schema if field.name in {TXID_FIELD, owner.expires}]
-        columns = tuple(f"{field.name}: {ddl_name(field.type)}" for field in (*key, *others))
-        txid, taken = table.transaction_version(owner.application) or 0, taken_until(table, owner.application)
+        more_fields = [field for field in schema if field.name in {TXID_FIELD, owner.expires}]
+        columns = tuple(f"{field.name}: {ddl_name(field.type)}" for field in (*key, *more_fields))
+        txid, expired_until = table.transaction_version(owner.application) or 0, taken_until(table, owner.application)
         files, times = files_of(location, table), _times_in(add_actions(table), owner.expires)
-        return KeyedVersions(owner, columns, len(key), int(table.version()), txid, taken, files, times)
+        return KeyedVersions(owner, columns, len(key), int(table.version()), txid, expired_until, files, times)
 
     def before_all(self) -> KeyedVersions:
         """Return them from before the first one on."""
@@ -188,21 +188,21 @@ class KeyedVersions:
         self.version += 1
         self.txid = numbers.get(self.owner.application, self.txid)
         since, self.taken = self.taken, numbers.get(taken_application(self.owner.application), self.taken)
-        gone, come = (
+        removed, added = (
             [file_of(action[kind]) for action in actions if kind in action and action[kind].get("dataChange", True)]
             for kind in ("remove", "add")
         )
         staying = self._follow(actions, since)
-        before, after = replaced(gone, come)
+        before, after = replaced(removed, added)
         return self._step(before, after, since, staying) if before or after or staying else None
 
     def to(self, later: KeyedVersions) -> InputStep | None:
         """Return what differs between this version and a later one, of which no entry in between is needed."""
-        gone, come = (
-            [file for file in some.files.values() if not file.is_in(others.files)]
-            for some, others in ((self, later), (later, self))
+        removed, added = (
+            [file for file in version.files.values() if not file.is_in(other_version.files)]
+            for version, other_version in ((self, later), (later, self))
         )
-        before, after = replaced(gone, come)
+        before, after = replaced(removed, added)
         staying = later.expiring({*self.files}, self.taken)
         return later._step(before, after, self.taken, staying) if before or after or staying else None
 
@@ -218,8 +218,8 @@ class KeyedVersions:
         self, before: Sequence[InputFile], after: Sequence[InputFile], since: int, staying: Sequence[InputFile]
     ) -> InputStep:
         expired = (since, self.taken) if self.owner.expires else (BEFORE_ALL, BEFORE_ALL)
-        own = self.version, self.txid, self.columns, self.key
-        return InputStep(*own, before, after, self.owner.expires, expired, staying)
+        version = self.version, self.txid, self.columns, self.key
+        return InputStep(*version, before, after, self.owner.expires, expired, staying)
 
     def _follow(self, actions: Sequence[Mapping[str, Any]], since: int) -> list[InputFile]:
         """Take over which files a version has; return those in which keys may have expired in it."""

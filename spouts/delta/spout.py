@@ -199,9 +199,9 @@ class _DeltaCoordinator(Coordinator):
                 f"{table.version()}"
             )
         as_of = self._spout.as_of_txid
-        whole = int(table.version()) if as_of is None else self._table.version_as_of(table, as_of)
-        self._snapshot = whole if first is None else None
-        self._go_to(_Place(whole if first is None else first), table, is_begun=False)
+        snapshot = int(table.version()) if as_of is None else self._table.version_as_of(table, as_of)
+        self._snapshot = snapshot if first is None else None
+        self._go_to(_Place(snapshot if first is None else first), table, is_begun=False)
 
     def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
         """Check that what later transactions took is still there, but for what is not read any more."""
@@ -210,7 +210,7 @@ class _DeltaCoordinator(Coordinator):
             self._table.check_identity(table, metadata["table"])
             self._unread_at(metadata["next"][0], metadata["snapshot"], table)
         turns = self._table.turns(table, min((each["start"][0] for each in undone), default=0))
-        gone = self._table.missing(
+        lost = self._table.missing(
             [
                 file
                 for each in undone
@@ -219,9 +219,9 @@ class _DeltaCoordinator(Coordinator):
                 for file in _of_note(note).files
             ]
         )
-        if gone is not None:
+        if lost is not None:
             raise InputError(
-                f"transactions after {txid} took the file {gone} of the table at {self._table.location.address}, and "
+                f"transactions after {txid} took the file {lost} of the table at {self._table.location.address}, and "
                 "it is gone; go back to a later transaction, or put it back"
             )
         return True
@@ -328,7 +328,7 @@ class _DeltaCoordinator(Coordinator):
         if entry is None:
             if self._table.is_next(version):
                 return None
-            raise self._table.gone(version)
+            raise self._table.versions_gone(version)
         self._unread = version + 1
         return self._table.added(entry, is_own=owner is not None)
 
@@ -358,17 +358,17 @@ class _DeltaCoordinator(Coordinator):
         """Return the versions of a keyed table from one on; -1: from before the first."""
         location = self._table.location
         try:
-            found = KeyedVersions.at(location, location.handle(max(0, version)))
+            versions = KeyedVersions.at(location, location.handle(max(0, version)))
         except WORLD_ERRORS as error:
-            raise self._table.gone(version + 1) from error
-        return found if version >= 0 else found.before_all()
+            raise self._table.versions_gone(version + 1) from error
+        return versions if version >= 0 else versions.before_all()
 
     def _later(self, keyed: KeyedVersions) -> KeyedVersions:
         """Return the first version that is left after one, if all that it replaces is still there."""
         location = self._table.location
         later = next((version for version in KeptLog.of(location.folder).versions() if version > keyed.version), None)
         if later is None or self._table.missing([InputFile(file) for file in keyed.files.values()]) is not None:
-            raise self._table.gone(keyed.version + 1)
+            raise self._table.versions_gone(keyed.version + 1)
         self._table.past_turns(location.handle(later), keyed.version + 1)
         return self._keyed_at(later)
 
@@ -382,21 +382,21 @@ class _DeltaEmitter(Emitter):
     def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
         del attempt
         folder = DataFolder(self.table.location)
-        for given in map(_of_note, metadata["files"][self.task :: self.tasks]):
-            what = f"the file {given.files[0].file.place} of the table at {self.table.location.address}"
+        for step in map(_of_note, metadata["files"][self.task :: self.tasks]):
+            where = f"the file {step.files[0].file.place} of the table at {self.table.location.address}"
             try:
-                for rows in given.portions(folder, self.table.schema):
+                for rows in step.portions(folder, self.table.schema):
                     for batch in rows.to_batches():
                         collector.emit_batch(batch)
             except FileNotFoundError as error:
                 raise InputError(
-                    f"{what} is gone: a vacuum has removed it before its transaction was committed; put it back, or "
+                    f"{where} is gone: a vacuum has removed it before its transaction was committed; put it back, or "
                     "keep files longer (delta.deletedFileRetentionDuration)"
                 ) from error
             except pa.ArrowException as error:
-                raise InputError(f"{what} can't be read", cause=plain_text(error)) from error
+                raise InputError(f"{where} can't be read", cause=plain_text(error)) from error
             except OSError as error:
-                raise SourceFailure(f"{what} can't be read now", cause=plain_text(error)) from error
+                raise SourceFailure(f"{where} can't be read now", cause=plain_text(error)) from error
 
 
 def _of_note(note: Mapping[str, Any]) -> _Read:

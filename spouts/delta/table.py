@@ -74,8 +74,8 @@ class Entry:
 
     def changes(self, kind: str) -> list[DataFile]:
         """Return the files that it adds, removes, or has changes in, but for those that only move rows."""
-        own = [action[kind] for action in self.actions if kind in action]
-        return [file_of(each) for each in own if kind == "cdc" or each.get("dataChange", True)]
+        actions = [action[kind] for action in self.actions if kind in action]
+        return [file_of(each) for each in actions if kind == "cdc" or each.get("dataChange", True)]
 
 
 @attrs.frozen
@@ -114,10 +114,10 @@ class InputTable:
             raise ConfigError(f"as_of_txid is {txid}; the table at {address} is of no topology of txtopo")
         try:
             versions = TableVersions(self.location, table, owner.application)
-            found = versions.as_of(txid)
-            reached = None if found is None else found.transaction_version(owner.application) or 0
-            if found is not None and reached == txid:
-                return int(found.version())
+            handle = versions.as_of(txid)
+            reached = None if handle is None else handle.transaction_version(owner.application) or 0
+            if handle is not None and reached == txid:
+                return int(handle.version())
             points = versions.points()
         except WORLD_ERRORS as error:
             raise self._unreadable(error) from error
@@ -178,10 +178,10 @@ class InputTable:
         # A merge that only inserts tells that in the feed, too.
         if not removed and (not feed or self.changes != "emit"):
             return self._read(map(InputFile, added), "insert", version)
-        what = f"version {version} of the table at {self.location.address} ({entry.operation})"
+        where = f"version {version} of the table at {self.location.address} ({entry.operation})"
         if self.changes == "refuse":
             raise InputError(
-                f"{what} changes or deletes rows that a transaction may hold already; changes='skip' leaves such "
+                f"{where} changes or deletes rows that a transaction may hold already; changes='skip' leaves such "
                 "versions out, with all that they add, and changes='emit' takes what they change"
             )
         if feed:
@@ -189,19 +189,19 @@ class InputTable:
         before, after = ({file.path for file in files} for files in (removed, added))
         if not is_own and before != after and added and removed and entry.operation not in _OVERWRITES:
             raise InputError(
-                f"{what} has no change data: the feed was turned on later. Begin after it with starting_version, or "
+                f"{where} has no change data: the feed was turned on later. Begin after it with starting_version, or "
                 "with the newest version by a spout with another id"
             )
-        gone, come = replaced(removed, added)
-        return [*self._read(gone, "delete", version), *self._read(come, "insert", version)]
+        deleted, inserted = replaced(removed, added)
+        return [*self._read(deleted, "delete", version), *self._read(inserted, "insert", version)]
 
     def check_identity(self, table: DeltaTable, identity: str) -> None:
         """Raise an InputError unless a handle is of the table that was read before."""
-        found = str(table.metadata().id)
-        if found != identity:
+        identity_now = str(table.metadata().id)
+        if identity_now != identity:
             raise InputError(
                 f"the table at {self.location.address} was replaced: transactions read the one with the id {identity}, "
-                f"and it has {found}. Put the former one back, or read the new one by a spout with another id"
+                f"and it has {identity_now}. Put the former one back, or read the new one by a spout with another id"
             )
 
     def missing(self, files: Iterable[InputFile]) -> str | None:
@@ -219,9 +219,9 @@ class InputTable:
             )
         if self.changes != "emit":
             return files
-        told = {"_commit_version": str(version), **({} if kind is None else {"_change_type": kind})}
+        feed_columns = {"_commit_version": str(version), **({} if kind is None else {"_change_type": kind})}
         return [
-            attrs.evolve(file, file=attrs.evolve(file.file, partition={**file.file.partition, **told}))
+            attrs.evolve(file, file=attrs.evolve(file.file, partition={**file.file.partition, **feed_columns}))
             for file in files
         ]
 
@@ -266,11 +266,11 @@ class InputTable:
             SourceFailure: it can't be read now.
         """
         try:
-            left = [item.path for item in entries_from(self.location, max(0, version - 1))]
+            entries = [item.path for item in entries_from(self.location, max(0, version - 1))]
         except OSError as error:
             raise self._unreadable(error) from error
-        if left:
-            return entry_path(version) in left or left == [entry_path(version - 1)]
+        if entries:
+            return entry_path(version) in entries or entries == [entry_path(version - 1)]
         newest = self.newest().version()
         if newest >= version - 1:
             return True
@@ -280,13 +280,13 @@ class InputTable:
             "with another id"
         )
 
-    def gone(self, version: int) -> InputError:
+    def versions_gone(self, version: int) -> InputError:
         """Return the error for versions that are gone from a version on."""
-        left = next((item.path for item in entries_from(self.location, version)), "none")
+        oldest = next((item.path for item in entries_from(self.location, version)), "none")
         return InputError(
             f"versions of the table at {self.location.address} from {version} on are gone from its log, and the spout "
             "has not read them: it was away for longer than the log is kept. The oldest one that is left is in "
-            f"{left}. Keep the log longer (delta.logRetentionDuration; for a table of txtopo "
+            f"{oldest}. Keep the log longer (delta.logRetentionDuration; for a table of txtopo "
             "topology.history.recent.secs). To go on, begin anew with the rows that the table has now: give the spout "
             "another id"
         )
@@ -296,12 +296,12 @@ class InputTable:
 
         Each is the version whose rows were brought back, and the one that did it; none is undone by a later one.
         """
-        owner, found = Owner.of(table), deque[tuple[int, int]]()
+        owner, turns = Owner.of(table), deque[tuple[int, int]]()
         if owner is not None:
             with contextlib.suppress(*WORLD_ERRORS):  # entries that are gone are told of when they are read
                 for rollback in TableVersions(self.location, table, owner.application).rollbacks(version - 1):
-                    found.appendleft((rollback.restored or 0, rollback.version))
-        return list(found)
+                    turns.appendleft((rollback.restored or 0, rollback.version))
+        return list(turns)
 
     def past_turns(self, table: DeltaTable, version: int, *, is_begun: bool = True) -> int:
         """Return the version to read next at a version, past what the table's topology has taken back of it.
@@ -319,9 +319,9 @@ class InputTable:
             return version
         read: list[LogEntry | None] = []
         at, last = version - 1, None
-        while over := [turn for turn in self.turns(table, at + 1) if turn[0] < at < turn[1]]:  # one at most
-            last = last or over[0]
-            while at > over[0][0]:
+        while turn_over := [turn for turn in self.turns(table, at + 1) if turn[0] < at < turn[1]]:  # one at most
+            last = last or turn_over[0]
+            while at > turn_over[0][0]:
                 entry = read_entry(self.location, at)
                 if entry is not None and entry.restored is not None:
                     at = entry.restored

@@ -1,4 +1,4 @@
-"""Bad records of text formats: refused, which is the default, or kept in a table of their own.
+"""Bad records of text formats: refused, which is the default, or kept in a separate table.
 
 A record is bad if Arrow refuses that record alone. So the verdict does not depend on the records around it, on where
 its file is cut, or on the attempt. Formats parse whole blocks, and search only blocks that Arrow has refused for bad
@@ -217,17 +217,17 @@ def checked_dead_letter(path: str | os.PathLike[str], inputs: Sequence[str]) -> 
     return text
 
 
-def _is_read(table: PurePath, given: str) -> bool:
+def _is_read(table: PurePath, path: str) -> bool:
     """Whether files at or below a path would be read as input."""
-    given = str(PurePath(given))  # as the table: with one slash in an address
-    parts = PurePath(given).parts
+    path = str(PurePath(path))  # as the table: with one slash in an address
+    parts = PurePath(path).parts
     plain = PurePath(*itertools.takewhile(lambda part: not glob.has_magic(part), parts))
     if not table.is_relative_to(plain) or any(name.startswith((".", "_")) for name in table.relative_to(plain).parts):
         return False
     folders = [table, *table.parents]
-    if "**" in given:
-        return any(fnmatch.fnmatch(str(folder), given) for folder in folders)
-    return any(folder == PurePath(given) or folder.match(given) for folder in folders)
+    if "**" in path:
+        return any(fnmatch.fnmatch(str(folder), path) for folder in folders)
+    return any(folder == PurePath(path) or folder.match(path) for folder in folders)
 
 
 def read_each(  # noqa: PLR0913, PLR0917 - what a format knows of its records
@@ -241,12 +241,12 @@ def read_each(  # noqa: PLR0913, PLR0917 - what a format knows of its records
     """Yield a block's good records, and pass the bad to ``bad``; ``fault`` says why of some without Arrow."""
     # A few thousand records at a time, since each emitted batch reports progress and renews the attempt's timeout.
     for start in range(0, len(records), bad.limits.bad_rows):
-        some = records[start : start + bad.limits.bad_rows]
-        reasons = {index: found for index, record in enumerate(some) if (found := fault(record)) is not None}
-        others = [index for index in range(len(some)) if index not in reasons]
-        tables, misfits = sieve([some[index].content for index in others], parse, suspect)
-        reasons.update({others[at]: reason for at, reason in misfits.items()})
-        bad.add_all(block_offset, some, reasons)
+        portion = records[start : start + bad.limits.bad_rows]
+        reasons = {index: found for index, record in enumerate(portion) if (found := fault(record)) is not None}
+        good = [index for index in range(len(portion)) if index not in reasons]
+        tables, misfits = sieve([portion[index].content for index in good], parse, suspect)
+        reasons.update({good[at]: reason for at, reason in misfits.items()})
+        bad.add_all(block_offset, portion, reasons)
         if tables:
             yield pa.concat_tables(tables)
 

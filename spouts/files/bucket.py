@@ -76,30 +76,30 @@ class Bucket:
 
     def list_files(self, paths: Sequence[str]) -> Listing:
         """List the objects of paths; raise InputError if one has none, or one can't be read."""
-        found: dict[str, Item] = {}
+        items: dict[str, Item] = {}
         for path in paths:
-            before = len(found)
-            found.update(self._found(path, is_hidden))
-            if len(found) == before:
+            before = len(items)
+            items.update(self._objects_of(path, is_hidden))
+            if len(items) == before:
                 raise InputError(f"there is no file in {path}; put one there, or give another path")
-            _check_number(path, found)
+            _check_number(path, items)
         root = self.root_of(self.folders_of(paths))
-        files = [_input_file(path.removeprefix(f"{root}/"), path, item) for path, item in found.items()]
-        for path in found:
+        files = [_input_file(path.removeprefix(f"{root}/"), path, item) for path, item in items.items()]
+        for path in items:
             check_suffix(path)
-        suffixes = frozenset(map(suffix_of, [file.path for file in files if file.size] or found))
+        suffixes = frozenset(map(suffix_of, [file.path for file in files if file.size] or items))
         return Listing(root, tuple(sorted((file for file in files if file.size), key=lambda each: each.name)), suffixes)
 
     def scan(self, paths: Sequence[str], root: str) -> Scan:
         """List the objects of paths, each with its version: no object is asked for by itself."""
-        found: dict[str, Item] = {}
+        items: dict[str, Item] = {}
         for path in paths:
-            found.update(self._found(path, is_unfinished))
-            _check_number(path, found)
-        names = {path.removeprefix(f"{root}/"): path for path in found}
+            items.update(self._objects_of(path, is_unfinished))
+            _check_number(path, items)
+        names = {path.removeprefix(f"{root}/"): path for path in items}
 
         def look_at(name: str) -> InputFile | None:
-            item = found.get(names.get(name, ""))
+            item = items.get(names.get(name, ""))
             return _input_file(name, names[name], item) if item is not None and item.size else None
 
         return Scan(names, look_at)
@@ -174,7 +174,7 @@ class Bucket:
             del fixed[-1]
         return _joined(bucket, "/".join(fixed))
 
-    def _found(self, path: str, is_skipped: Callable[[str], bool]) -> Iterator[tuple[str, Item]]:
+    def _objects_of(self, path: str, is_skipped: Callable[[str], bool]) -> Iterator[tuple[str, Item]]:
         """Yield the objects of a path, by their addresses; an object that is given itself may have any name."""
         bucket, fixed, pattern = _parts_of(path)
         is_empty = True
@@ -229,11 +229,11 @@ class _ObjectReader(io.RawIOBase):
         self._position += len(data)
         return len(data)
 
-    def fill(self, wanted: int = 0) -> None:
+    def fill(self, bytes_wanted: int = 0) -> None:
         """Read from the position on; raise FileChangedError if the object has another version now."""
         follows = self._window and self._position == self._start + len(self._window)
         self._ahead = min(self._bytes_max, 2 * self._ahead) if follows else self._bytes_min
-        length = min(max(wanted, self._ahead), self._size - self._position)
+        length = min(max(bytes_wanted, self._ahead), self._size - self._position)
         data = self._get_range(self._position, length)
         if data is None:
             raise FileChangedError(
@@ -279,6 +279,6 @@ def _input_file(name: str, path: str, item: Item) -> InputFile:
     return InputFile(name, path, item.size, version, round(item.modified_secs) * 10**9)
 
 
-def _check_number(path: str, found: Mapping[str, Item]) -> None:
-    if len(found) > FILES_MAX:
+def _check_number(path: str, items: Mapping[str, Item]) -> None:
+    if len(items) > FILES_MAX:
         raise InputError(f"{path} has more than {FILES_MAX} files; give a narrower path, or move old files away")

@@ -34,13 +34,13 @@ from spouts.files.ranges import (
     Place,
     Plan,
     Position,
-    Taken,
+    TakenFiles,
     check_taken,
     digest_of,
     path_of,
     taken_by_name,
 )
-from spouts.files.taken_log import Admitted, FileLog, LogPlace
+from spouts.files.taken_log import AdmittedFile, FileLog, LogPlace
 from txtopo.api.components.spout import Coordinator, Lag, Metadata
 from txtopo.api.store import Lead, Put, Store
 from txtopo.errors import InputError
@@ -106,19 +106,19 @@ class FilesCoordinator(Coordinator):
         self._log = FileLog(self._log_place)
         if self._log.head is not None:
             self._follow_root()
-        taken = dict.fromkeys(
+        read_files = dict.fromkeys(
             (each["root"], name, size, mtime_ns) for each in undone for name, _, _, size, mtime_ns in each["ranges"]
         )
-        found = [(path_of(root, name), self._found_again(root, name, *planned)) for root, name, *planned in taken]
-        gone = list(dict.fromkeys(path for path, file in found if file is None))
-        if gone:
+        files = [(path_of(root, name), self._found_again(root, name, *planned)) for root, name, *planned in read_files]
+        lost = list(dict.fromkeys(path for path, file in files if file is None))
+        if lost:
             raise InputError(
-                f"transactions after {txid} took {_list(gone)}, and these files are missing or have changed since; put "
+                f"transactions after {txid} took {_list(lost)}, and these files are missing or have changed since; put "
                 "them back to have them read again"
             )
         self._check_format(metadata)
         self._place = self._place_in(metadata)
-        owed = [file for _, file in found if file is not None]
+        owed = [file for _, file in files if file is not None]
         self._log.owe(owed, self._log.folder_of(self._folders()))
         return True
 
@@ -246,9 +246,11 @@ class FilesCoordinator(Coordinator):
                 "coordinator state, or give the topology another id and new tables to read all files again"
             )
         position, (count, digest) = Position(*metadata["position"]), metadata["taken"]
-        files = taken_by_name(self._files_by_name(), position, Taken(count, int(digest, 16)))
+        files = taken_by_name(self._files_by_name(), position, TakenFiles(count, int(digest, 16)))
         first = self._log.next_number
-        entries = [Admitted(number, file.name, file.size, file.mtime_ns) for number, file in enumerate(files, first)]
+        entries = [
+            AdmittedFile(number, file.name, file.size, file.mtime_ns) for number, file in enumerate(files, first)
+        ]
         self._log.begin(self._root, self._folders(), entries)
         last = attrs.evolve(entries[-1], mtime_ns=position.mtime_ns)
         place = Place(last.number, position.offset)
@@ -256,13 +258,13 @@ class FilesCoordinator(Coordinator):
         assert self._cutter is not None, "metadata has a format"
         return self._cutter.place_behind(entries[-1], position.offset)
 
-    def _check_continued(self, place: Place, taken: Admitted, mtime_ns: int) -> None:
+    def _check_continued(self, place: Place, entry: AdmittedFile, mtime_ns: int) -> None:
         """Refuse a file that is partly taken and has changed since."""
         assert self._cutter is not None, "metadata has a format"
-        if mtime_ns != taken.mtime_ns and self._cutter.next_span(attrs.evolve(taken, mtime_ns=mtime_ns), place, 1):
+        if mtime_ns != entry.mtime_ns and self._cutter.next_span(attrs.evolve(entry, mtime_ns=mtime_ns), place, 1):
             raise InputError(
-                f"{path_of(self._root, taken.name)} is taken up to {place.offset} and has changed since (mtime_ns was "
-                f"{taken.mtime_ns}, is {mtime_ns}); put the original file back",
+                f"{path_of(self._root, entry.name)} is taken up to {place.offset} and has changed since (mtime_ns was "
+                f"{entry.mtime_ns}, is {mtime_ns}); put the original file back",
             )
 
     def _follow_root(self) -> None:
@@ -296,10 +298,10 @@ class FilesCoordinator(Coordinator):
         """Return the identities of the listed folders, by path."""
         return {path: self._files.identity_of(path) for path in self._tops}
 
-    def _files_from(self, place: Place) -> Iterator[Admitted]:
+    def _files_from(self, place: Place) -> Iterator[AdmittedFile]:
         return self._log.entries_from(place.number)
 
-    def _check_passed_over(self, files: Iterable[Admitted]) -> None:
+    def _check_passed_over(self, files: Iterable[AdmittedFile]) -> None:
         """Raise InputError for files that wait, are not what they were when admitted, and can't be passed over.
 
         One that somebody replaced or emptied can: nothing of it is read, and what it holds now makes it a new file.
@@ -345,7 +347,7 @@ class ListingCoordinator(FilesCoordinator):
         super().__init__(options)
         self._listing = listing
         self._use_format(options.format_name or options.guess_format(listing.suffixes))
-        self._taken_to: dict[int, Taken] = {}
+        self._taken_to: dict[int, TakenFiles] = {}
         self._ends: dict[int, tuple[int, int]] = {}
         self._size, self._count = 0, 0
 
@@ -366,8 +368,8 @@ class ListingCoordinator(FilesCoordinator):
         if self.is_exhausted():
             return 0
         size, count = self._ends.get(place.number, (0, 0))  # bytes and files before the next file
-        left, files = max(1, self._size - size - place.offset), self._count - count
-        return max(-(-left // self._options.batch_bytes), -(-files // self._options.batch_files_max))
+        bytes_left, files_left = max(1, self._size - size - place.offset), self._count - count
+        return max(-(-bytes_left // self._options.batch_bytes), -(-files_left // self._options.batch_files_max))
 
     def lag(self) -> Lag:
         """Return what is left of the listed files."""
@@ -380,23 +382,23 @@ class ListingCoordinator(FilesCoordinator):
 
     def _begin(self, txid: int) -> None:
         del txid
-        there = {file.name: file for file in self._listing.files}
+        listed = {file.name: file for file in self._listing.files}
         pending = list(self._files_from(self._place))
         # Before ``new`` is made: a waiting file that has changed leaves the log, and is admitted again as a new one.
-        changed = [file for file in pending if not is_same(file, there.get(file.name))]
+        changed = [file for file in pending if not is_same(file, listed.get(file.name))]
         self._check_passed_over(changed)
         self._log.remove([file.number for file in changed])
         new = [file for file in self._listing.files if file.name not in self._log]
         folder = self._log.folder_of(self._folders())
         self._log.admit(new, folder)
-        others = {file.folder for file in self._log.others_than(folder)}
-        if others:  # every known file is in this folder
-            self._log.unite(folder, others)
+        other_folders = {file.folder for file in self._log.others_than(folder)}
+        if other_folders:  # every known file is in this folder
+            self._log.unite(folder, other_folders)
         count, digest = 0, 0
         for file in self._log.entries_from(0):
             count, digest = count + 1, digest ^ digest_of([file])
             if file.number >= self._place.number:
-                self._taken_to[file.number] = Taken(count, digest)
+                self._taken_to[file.number] = TakenFiles(count, digest)
                 self._ends[file.number] = self._size, count - 1
             self._size, self._count = self._size + file.size, count
 
@@ -404,22 +406,22 @@ class ListingCoordinator(FilesCoordinator):
         return self._listing.files
 
     def _check_taken_files(self, place: Place, metadata: Metadata) -> None:
-        there = {file.name: file for file in self._listing.files}
+        listed = {file.name: file for file in self._listing.files}
         partial = self._log.entry(place.number) if place.offset else None
-        taken = [file for file in self._log.entries_from(0) if file.number < place.number or file is partial]
+        taken_files = [file for file in self._log.entries_from(0) if file.number < place.number or file is partial]
         if metadata["taken"] is None:  # written with ``watch``, when taken files may be removed
-            self._log.remove([file.number for file in taken if file.name not in there and file is not partial])
-            taken = [] if partial is None else [partial]
-        check_taken(self._root, taken, self._listing.files)
+            self._log.remove([file.number for file in taken_files if file.name not in listed and file is not partial])
+            taken_files = [] if partial is None else [partial]
+        check_taken(self._root, taken_files, self._listing.files)
         if partial is not None:
-            self._check_continued(place, partial, there[partial.name].mtime_ns)
+            self._check_continued(place, partial, listed[partial.name].mtime_ns)
 
     def _taken_with(self, plan: Plan) -> list[Any]:
-        taken = self._taken_to[plan.last.number]
-        return [taken.count, f"{taken.digest:032x}"]
+        total = self._taken_to[plan.last.number]
+        return [total.count, f"{total.digest:032x}"]
 
 
-def _described(file: Admitted, path: str) -> str:
+def _described(file: AdmittedFile, path: str) -> str:
     return f"{path} ({describe(InputFile(file.name, path, file.size, file.mtime_ns))})"
 
 
@@ -428,6 +430,6 @@ def _list(paths: Sequence[str]) -> str:
     return ", ".join(paths[:_NAMED_MAX]) + more
 
 
-def is_same(file: Admitted, now: InputFile | None) -> bool:
+def is_same(file: AdmittedFile, now: InputFile | None) -> bool:
     """Whether a file is unchanged since it was admitted."""
     return now is not None and (now.size, now.mtime_ns) == (file.size, file.mtime_ns)

@@ -110,8 +110,8 @@ class Disk:
 
     def scan(self, paths: Sequence[str], root: str) -> Scan:
         """See :class:`FileSystem`."""
-        found = scan_names(paths, root)
-        return Scan(found, lambda name: look_at(name, os.path.join(root, name)))  # noqa: PTH118 - of 100,000 names
+        paths_by_name = scan_names(paths, root)
+        return Scan(paths_by_name, lambda name: look_at(name, os.path.join(root, name)))  # noqa: PTH118 - of 100,000 names
 
     def look_at(self, name: str, path: str) -> InputFile | None:
         """See :class:`FileSystem`."""
@@ -160,14 +160,14 @@ class Disk:
 
     def check_unchanged(self, path: str, piece: FileRange, handle: IO[bytes]) -> None:
         """See :class:`FileSystem`."""
-        for seen in (handle, None):  # the open file, and the file that another attempt would open
-            check_unchanged(path, piece, seen)
+        for file in (handle, None):  # the open file, and the file that another attempt would open
+            check_unchanged(path, piece, file)
 
     def for_arrow(self, handle: IO[bytes], path: str) -> Any:
         """Return a path to an open file, even if another file has its name now; without ``/proc``, its former path."""
         # Arrow opens files by path only, and reads them without the GIL.
-        own = f"/proc/self/fd/{handle.fileno()}"
-        return own if os.path.exists(own) else path  # noqa: PTH110 - a str, as everywhere here
+        path_of_handle = f"/proc/self/fd/{handle.fileno()}"
+        return path_of_handle if os.path.exists(path_of_handle) else path  # noqa: PTH110 - a str, as everywhere here
 
 
 DISK = Disk()

@@ -118,7 +118,7 @@ def list_files(paths: Sequence[str]) -> Listing:
         InputError: a path matches no file, or a file cannot be read.
     """
     roots: list[str] = []
-    found: dict[str, os.stat_result] = {}
+    statuses: dict[str, os.stat_result] = {}
     for path in paths:
         try:
             root, matches = _matches(path)
@@ -128,15 +128,15 @@ def list_files(paths: Sequence[str]) -> Listing:
         empty = True
         for match in matches:
             for file, status in _walk(match, ()):
-                found[file] = status
+                statuses[file] = status
                 empty = False
-                if len(found) > FILES_MAX:
+                if len(statuses) > FILES_MAX:
                     raise InputError(f"{path} has more than {FILES_MAX} files; give a narrower path")
         if empty:
             raise InputError(f"there is no file in {path}; put one there, or give another path")
     root = os.path.commonpath(roots)
-    files = sorted(_named(root, found), key=lambda file: file.name)
-    suffixes = frozenset(map(suffix_of, [file.path for file in files] or found))
+    files = sorted(_named(root, statuses), key=lambda file: file.name)
+    suffixes = frozenset(map(suffix_of, [file.path for file in files] or statuses))
     return Listing(root, tuple(files), suffixes)
 
 
@@ -164,16 +164,16 @@ def scan_names(paths: Sequence[str], root: str) -> dict[str, str]:
         InputError: there are too many files.
     """
     start = len(os.path.join(root, ""))  # noqa: PTH118 - no Path for each of 100,000 names
-    found: dict[str, str] = {}
+    paths_by_name: dict[str, str] = {}
     for path in paths:
         for match in _matches_now(path):
             if os.path.isdir(match):  # noqa: PTH112 - as above
-                found.update((file[start:], file) for file in _scan_folder(match, is_given=match == path))
+                paths_by_name.update((file[start:], file) for file in _scan_folder(match, is_given=match == path))
             elif match == path or not is_unfinished(Path(match).name):
-                found[match[start:]] = match
-        if len(found) > FILES_MAX:
+                paths_by_name[match[start:]] = match
+        if len(paths_by_name) > FILES_MAX:
             raise InputError(f"{path} has more than {FILES_MAX} files; give a narrower path, or move old files away")
-    return found
+    return paths_by_name
 
 
 def _scan_folder(top: str, *, is_given: bool) -> Iterator[str]:
@@ -250,8 +250,8 @@ def check_unchanged(path: str, planned: FileRange | InputFile, handle: IO[bytes]
     check_version(path, planned, now)
 
 
-def _named(root: str, found: dict[str, os.stat_result]) -> Iterator[InputFile]:
-    for path, status in found.items():
+def _named(root: str, statuses: dict[str, os.stat_result]) -> Iterator[InputFile]:
+    for path, status in statuses.items():
         name = Path(path).relative_to(root).as_posix()
         _check_name(name, path)
         if status.st_size:
@@ -286,15 +286,15 @@ def _glob(tops: Sequence[Path], parts: Sequence[str]) -> set[Path]:
 
     A linked folder would give its files a second name, and a link to one of its own parents would give them 40 names.
     """
-    found = {*tops}
+    folders = {*tops}
     for index, part in enumerate(parts):
         if part == "**":
-            found = {below for top in found for below in _folders(top)} if index + 1 < len(parts) else found
+            folders = {below for top in folders for below in _folders(top)} if index + 1 < len(parts) else folders
         elif glob.has_magic(part):
-            found = {top / name for top in found for name in fnmatch.filter(_entries(top), part)}
+            folders = {top / name for top in folders for name in fnmatch.filter(_entries(top), part)}
         else:
-            found = {top / part for top in found if _is_there(top / part)}
-    return found
+            folders = {top / part for top in folders if _is_there(top / part)}
+    return folders
 
 
 def _folders(top: Path) -> Iterator[Path]:
@@ -353,13 +353,13 @@ def _walk(path: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, 
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", cause=str(error)) from error
     if stat.S_ISDIR(status.st_mode):
-        here = (status.st_dev, status.st_ino)
-        if here in above:
+        identity = (status.st_dev, status.st_ino)
+        if identity in above:
             raise InputError(f"folder {path} links to one of its own parents; remove the link")
         for name in _names(path):
             below = Path(path) / name
             if not (below.is_symlink() and below.is_dir()):  # as os.walk: its files may be listed already
-                yield from _walk(str(below), (*above, here))
+                yield from _walk(str(below), (*above, identity))
         return
     _check_readable(path, status)
     yield path, status

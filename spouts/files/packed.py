@@ -55,7 +55,7 @@ def unpacked(handle: IO[bytes], path: str, buffer_bytes: int = _READ_BYTES) -> I
     return cast("IO[bytes]", Unpacked(_Stream(handle, path), buffer_bytes)) if is_packed(path) else handle
 
 
-class _Lent:
+class _BorrowedHandle:
     """Wraps a handle for Arrow, which closes what it has read."""
 
     closed = False
@@ -112,7 +112,7 @@ class _Stream(io.RawIOBase):
         elif suffix == ".bz2":
             self._content = _Bz2(self._handle)
         else:
-            self._content = pa.CompressedInputStream(pa.PythonFile(_Lent(self._handle), mode="r"), "zstd")
+            self._content = pa.CompressedInputStream(pa.PythonFile(_BorrowedHandle(self._handle), mode="r"), "zstd")
 
     def readable(self) -> bool:
         return True

@@ -17,7 +17,7 @@ import attrs
 
 from spouts.files.formats.format import FileFormat, Span
 from spouts.files.listing import FileRange, InputFile
-from spouts.files.taken_log import Admitted
+from spouts.files.taken_log import AdmittedFile
 from txtopo.errors import InputError
 
 NAMED_MAX = 10
@@ -34,7 +34,7 @@ class Position:
 
 
 @attrs.frozen
-class Taken:
+class TakenFiles:
     """The number of files up to a position when they were taken, and the digest of their names and sizes."""
 
     count: int
@@ -56,7 +56,7 @@ class Plan:
     ranges: Sequence[FileRange]
     numbers: Sequence[int]
     position: Position
-    last: Admitted
+    last: AdmittedFile
     place: Place
 
 
@@ -70,48 +70,48 @@ class Cutter:
     files_max: int
     tasks: int
 
-    def plan(self, files: Iterable[Admitted], place: Place) -> Plan | None:
+    def plan(self, files: Iterable[AdmittedFile], place: Place) -> Plan | None:
         """Plan the transaction that begins at a place; return None if nothing is left.
 
         *You* give the files from that place on, in order of their numbers.
         """
-        spans: list[tuple[Admitted, Span]] = []
-        left, names_left = self.batch_bytes, self.files_format.limits.names_bytes
+        spans: list[tuple[AdmittedFile, Span]] = []
+        bytes_left, names_left = self.batch_bytes, self.files_format.limits.names_bytes
         for file in files:
-            span = self.next_span(file, place, left)
-            while span is not None and not (spans and span.size_bytes > left):
+            span = self.next_span(file, place, bytes_left)
+            while span is not None and not (spans and span.size_bytes > bytes_left):
                 spans.append((file, span))
-                left -= span.size_bytes
+                bytes_left -= span.size_bytes
                 names_left -= len(file.name.encode())
-                if left <= 0 or names_left <= 0 or len(spans) == self.files_max:
+                if bytes_left <= 0 or names_left <= 0 or len(spans) == self.files_max:
                     return self._plan(spans)
-                span = self.files_format.next_span(self.input_file(file), span.end, left)
+                span = self.files_format.next_span(self.input_file(file), span.end, bytes_left)
             if span is not None:
                 break
         return self._plan(spans) if spans else None
 
-    def next_span(self, file: Admitted, place: Place, bytes_max: int) -> Span | None:
+    def next_span(self, file: AdmittedFile, place: Place, bytes_max: int) -> Span | None:
         """Return the next span of a file at or after a place."""
         start = place.offset if file.number == place.number else 0
         return self.files_format.next_span(self.input_file(file), start, bytes_max)
 
-    def input_file(self, file: Admitted) -> InputFile:
+    def input_file(self, file: AdmittedFile) -> InputFile:
         """Return a file with its path."""
         return InputFile(file.name, path_of(self.root, file.name), file.size, file.mtime_ns)
 
-    def place_behind(self, file: Admitted, offset: int) -> Place:
+    def place_behind(self, file: AdmittedFile, offset: int) -> Place:
         """Return the place after ``offset`` of a file: in the file if something is left, otherwise after it."""
         is_finished = self.files_format.next_span(self.input_file(file), offset, 1) is None
         return Place(file.number + 1, 0) if is_finished else Place(file.number, offset)
 
-    def _plan(self, spans: Sequence[tuple[Admitted, Span]]) -> Plan:
+    def _plan(self, spans: Sequence[tuple[AdmittedFile, Span]]) -> Plan:
         last, span = spans[-1]
         position = Position(last.name, span.end, last.mtime_ns)
         pieces = self._cut(spans)
         numbers = [file.number for file, _ in pieces]
         return Plan([piece for _, piece in pieces], numbers, position, last, self.place_behind(last, span.end))
 
-    def _cut(self, spans: Sequence[tuple[Admitted, Span]]) -> list[tuple[Admitted, FileRange]]:
+    def _cut(self, spans: Sequence[tuple[AdmittedFile, Span]]) -> list[tuple[AdmittedFile, FileRange]]:
         total = sum(span.size_bytes for _, span in spans)
         share_bytes = max(self.files_format.limits.range_bytes, -(-total // self.tasks))
         return [
@@ -128,7 +128,7 @@ def path_of(root: str, name: str) -> str:
     return os.path.join(root, name)  # noqa: PTH118 - no Path for each of 100,000 names
 
 
-def taken_by_name(files: Sequence[InputFile], position: Position, taken: Taken) -> list[InputFile]:
+def taken_by_name(files: Sequence[InputFile], position: Position, taken: TakenFiles) -> list[InputFile]:
     """Return which of the current files, sorted by name, were taken if files were taken in the order of their names.
 
     The digest identifies files that have arrived since and sort before the position.
@@ -139,7 +139,7 @@ def taken_by_name(files: Sequence[InputFile], position: Position, taken: Taken) 
     count = bisect_right([file.name for file in files], position.name)
     until = list(files[:count])
     digest = digest_of(until)
-    if Taken(count, digest) == taken:
+    if TakenFiles(count, digest) == taken:
         return until
     extra, difference = count - taken.count, digest ^ taken.digest
     newest = sorted(until, key=_arrival_ns, reverse=True)
@@ -147,24 +147,24 @@ def taken_by_name(files: Sequence[InputFile], position: Position, taken: Taken) 
     if extra > 0 and digest_of(added) == difference and all(file.name != position.name for file in added):
         names = {file.name for file in added}
         return [file for file in until if file.name not in names]
-    said = f"the {taken.count} files up to {position.name!r} are taken"
+    taken_text = f"the {taken.count} files up to {position.name!r} are taken"
     if extra < 0:
-        raise InputError(f"{said}, but only {count} of them exist now; put the others back unchanged")
+        raise InputError(f"{taken_text}, but only {count} of them exist now; put the others back unchanged")
     raise InputError(
-        f"{said}, but there are {count} now, some of them new, renamed or of another size; the latest "
+        f"{taken_text}, but there are {count} now, some of them new, renamed or of another size; the latest "
         f"are {_list([file.name for file in newest])}; restore the original files, and give new files names that sort "
         f"after {position.name!r}"
     )
 
 
-def check_taken(root: str, taken: Iterable[Admitted], there: Iterable[InputFile]) -> None:
+def check_taken(root: str, taken: Iterable[AdmittedFile], files: Iterable[InputFile]) -> None:
     """Raise InputError if a file that was taken is missing or has another length."""
-    sizes = {file.name: file.size for file in there}
+    sizes = {file.name: file.size for file in files}
     entries = list(taken)
-    gone = [file.name for file in entries if file.name not in sizes]
-    if gone:
+    lost = [file.name for file in entries if file.name not in sizes]
+    if lost:
         raise InputError(
-            f"{len(gone)} of the {len(entries)} files that are taken from {root} are missing: {_list(gone)}; put them "
+            f"{len(lost)} of the {len(entries)} files that are taken from {root} are missing: {_list(lost)}; put them "
             "back, or give the spout watch=True, which allows taken files to be removed"
         )
     for file in entries:
@@ -175,7 +175,7 @@ def check_taken(root: str, taken: Iterable[Admitted], there: Iterable[InputFile]
             )
 
 
-def digest_of(files: Iterable[InputFile | Admitted]) -> int:
+def digest_of(files: Iterable[InputFile | AdmittedFile]) -> int:
     """Return a digest of files' names and sizes, whatever their order."""
     digest = 0
     for file in files:
@@ -183,7 +183,7 @@ def digest_of(files: Iterable[InputFile | Admitted]) -> int:
     return digest
 
 
-def _digest(file: InputFile | Admitted) -> int:
+def _digest(file: InputFile | AdmittedFile) -> int:
     return int.from_bytes(hashlib.sha256(f"{file.name}\0{file.size}".encode()).digest()[:16], "big")
 
 

@@ -175,22 +175,22 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
             raise ConfigError("dead_letter works for text, CSV and JSON files only; leave it out for Parquet")
         fields = Fields() if self._fields is None and name != TextFormat.name else self.values
         kind = FORMATS[name]
-        made = kind(fields, self._csv) if issubclass(kind, CsvFormat) else kind(fields)
-        made.files, made.limits = self.files, self.limits
-        return made
+        file_format = kind(fields, self._csv) if issubclass(kind, CsvFormat) else kind(fields)
+        file_format.files, file_format.limits = self.files, self.limits
+        return file_format
 
     def _guess_format(self, suffixes: Iterable[str]) -> str:
         """Return the format of the files with some suffixes; raise InputError if they are of several, unless text."""
-        found = sorted(suffixes)
-        names = {_SUFFIXES.get(suffix, TextFormat.name) for suffix in found}
+        ordered = sorted(suffixes)
+        names = {_SUFFIXES.get(suffix, TextFormat.name) for suffix in ordered}
         if len(names) == 1:
             return names.pop()
         if TextFormat.suits(self.values):
             return TextFormat.name
-        shown = ", ".join(suffix or "none" for suffix in found[:_SUFFIXES_SHOWN])
+        shown = ", ".join(suffix or "none" for suffix in ordered[:_SUFFIXES_SHOWN])
         raise InputError(
             f"the files' suffixes are of several formats ({shown}): give a path to those of one, such as "
-            f"{self.paths[0]}/*{next(suffix for suffix in found if suffix in _SUFFIXES)}, or format=… if all have it"
+            f"{self.paths[0]}/*{next(suffix for suffix in ordered if suffix in _SUFFIXES)}, or format=… if all have it"
         )
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:

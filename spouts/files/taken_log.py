@@ -57,7 +57,7 @@ _ADMIT, _REMOVE, _FLAG, _OWE = "+", "-", "!", "="
 
 
 @attrs.frozen
-class Admitted:
+class AdmittedFile:
     """A file with its number."""
 
     number: int
@@ -142,8 +142,8 @@ class FileLog:
 
     def holds(self, reference: Any) -> bool:
         """Whether this is the log that metadata refers to, and at least as recent."""
-        here = self.reference
-        return here is not None and reference is not None and reference[0] == here[0] and reference[1] <= here[1]
+        mine = self.reference
+        return mine is not None and reference is not None and reference[0] == mine[0] and reference[1] <= mine[1]
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -155,15 +155,15 @@ class FileLog:
         """Return the names of all entries."""
         return self._numbers_of.keys()
 
-    def of_name(self, name: str) -> Admitted:
+    def of_name(self, name: str) -> AdmittedFile:
         """Return the entry of a name."""
         return self._entries[self._numbers_of[name]]
 
-    def entry(self, number: int) -> Admitted | None:
+    def entry(self, number: int) -> AdmittedFile | None:
         """Return the entry of a number, if there is one."""
         return self._entries.get(number)
 
-    def entries_from(self, number: int) -> Iterator[Admitted]:
+    def entries_from(self, number: int) -> Iterator[AdmittedFile]:
         """Yield the entries from a number on, in order."""
         numbers = self._numbers  # entries may be removed meanwhile
         for index in range(bisect_left(numbers, number), len(numbers)):
@@ -171,7 +171,7 @@ class FileLog:
             if entry is not None:
                 yield entry
 
-    def begin(self, root: str, folders: Mapping[str, int], files: Sequence[Admitted] = ()) -> None:
+    def begin(self, root: str, folders: Mapping[str, int], files: Sequence[AdmittedFile] = ()) -> None:
         """Begin a new log in place of any former one: its root, inodes of the listed folders by path, and entries."""
         generation = 0 if self._head is None else self._head.generation + 1
         self._rewrite(LogHead(uuid.uuid4().hex, generation, root, [folders]), files)
@@ -189,16 +189,16 @@ class FileLog:
             self._rewrite(head, list(self.entries_from(0)))
         return self._head.folders.index(folders)
 
-    def others_than(self, folder: int) -> list[Admitted]:
+    def others_than(self, folder: int) -> list[AdmittedFile]:
         """Return the entries that were found in other folders."""
         if self._folder_counts.get(folder, 0) == len(self._entries):
             return []
         return [entry for entry in self.entries_from(0) if entry.folder != folder]
 
-    def unite(self, folder: int, others: Collection[int]) -> None:
+    def unite(self, folder: int, folders: Collection[int]) -> None:
         """Assign the entries of other folders to this one, because they were copied or mounted elsewhere."""
         entries = (
-            attrs.evolve(each, folder=folder) if each.folder in others else each for each in self.entries_from(0)
+            attrs.evolve(each, folder=folder) if each.folder in folders else each for each in self.entries_from(0)
         )
         self._rewrite(self._next_head(), list(entries))
 
@@ -223,7 +223,7 @@ class FileLog:
         self._append([[_OWE, number] for number in numbers if not self._entries[number].is_owed])
 
     def _clear(self) -> None:
-        self._entries: dict[int, Admitted] = {}
+        self._entries: dict[int, AdmittedFile] = {}
         self._numbers: list[int] = []
         self._numbers_of: dict[str, int] = {}
         self._folder_counts: dict[int, int] = {}
@@ -244,7 +244,7 @@ class FileLog:
         assert self._head is not None, "it was begun"
         return attrs.evolve(self._head, generation=self._head.generation + 1)
 
-    def _rewrite(self, head: LogHead, entries: Sequence[Admitted]) -> None:
+    def _rewrite(self, head: LogHead, entries: Sequence[AdmittedFile]) -> None:
         operations = [[_ADMIT, self._next_number], *map(_admission, entries)]
         after: list[Change] = []
         if self._place is not None:
@@ -274,7 +274,7 @@ class FileLog:
         if kind == _ADMIT:
             self._next_number = max(self._next_number, number + bool(file))
             if file:
-                self._add(Admitted(number, *file))
+                self._add(AdmittedFile(number, *file))
             return
         entry = self._entries[number]
         if kind == _FLAG:
@@ -290,7 +290,7 @@ class FileLog:
         if len(self._numbers) > 2 * len(self._entries) + RECORDS_MIN:
             self._numbers = sorted(self._entries)
 
-    def _add(self, entry: Admitted) -> None:
+    def _add(self, entry: AdmittedFile) -> None:
         self._entries[entry.number] = entry
         self._numbers.append(entry.number)
         self._folder_counts[entry.folder] = self._folder_counts.get(entry.folder, 0) + 1
@@ -310,13 +310,13 @@ class FileLog:
                 self._next_index = int(name) + 1
                 self._records += 1
             self._records_needed = max(1, sum(1 for _ in _records([*map(_admission, self._entries.values())])))
-        left = [f"{place.root}/files/{name}" for name in place.store.children(f"{place.root}/files")]
-        orphans = [path for path in left if path not in {place.head, generation}]
+        paths = [f"{place.root}/files/{name}" for name in place.store.children(f"{place.root}/files")]
+        orphans = [path for path in paths if path not in {place.head, generation}]
         if orphans:
             place.lead.write([Delete(path) for path in orphans])
 
 
-def _admission(file: Admitted) -> list[Any]:
+def _admission(file: AdmittedFile) -> list[Any]:
     return [_ADMIT, file.number, file.name, file.size, file.mtime_ns, file.folder, file.is_flagged, file.is_owed]
 
 

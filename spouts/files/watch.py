@@ -29,7 +29,7 @@ from spouts.files.file_system import Scan
 from spouts.files.listing import FileChangedError, InputFile, describe
 from spouts.files.packed import suffix_of
 from spouts.files.ranges import Place, Plan, path_of
-from spouts.files.taken_log import Admitted
+from spouts.files.taken_log import AdmittedFile
 from txtopo.api.components.spout import Lag, Metadata
 from txtopo.errors import FailedException, InputError
 
@@ -52,7 +52,7 @@ class WatchTimes:
 
 
 @attrs.frozen
-class _Seen:
+class _SettlingFile:
     """A file that is not complete yet, and the time since which it has not changed."""
 
     file: InputFile
@@ -82,7 +82,7 @@ class WatchingCoordinator(FilesCoordinator):
         super().__init__(options)
         self._times = times
         self._list_by_name = list_by_name
-        self._settling: dict[str, _Seen] = {}
+        self._settling: dict[str, _SettlingFile] = {}
         self._next_refresh_secs = self._found_secs = float("-inf")
         self._found = Scan({}, lambda _: None)
         self._check_again_from = 0
@@ -161,7 +161,7 @@ class WatchingCoordinator(FilesCoordinator):
             self._barren = self._place, file.number + 1
         return False
 
-    def _files_from(self, place: Place) -> Iterator[Admitted]:
+    def _files_from(self, place: Place) -> Iterator[AdmittedFile]:
         """Yield the unchanged files from a place on; remove the others from the log."""
         changed: list[int] = []
         for file in self._log.entries_from(place.number):
@@ -182,18 +182,18 @@ class WatchingCoordinator(FilesCoordinator):
                 changed.append(file.number)
         self._log.remove(changed)
 
-    def _is_away(self, file: Admitted) -> bool:
+    def _is_away(self, file: AdmittedFile) -> bool:
         """Whether a file's folder is missing, or another is in its place: all its files look missing then."""
         return not all(map(self._files.is_mounted, self._tops)) or file.folder != self._log.folder_of(self._folders())
 
-    def _is_barren(self, file: Admitted) -> bool:
+    def _is_barren(self, file: AdmittedFile) -> bool:
         return self._barren is not None and self._barren[0] == self._place and file.number < self._barren[1]
 
-    def _broken_off(self, file: Admitted, place: Place, now: InputFile | None) -> InputError:
+    def _broken_off(self, file: AdmittedFile, place: Place, now: InputFile | None) -> InputError:
         path, before = path_of(self._root, file.name), f"{file.size} bytes, mtime_ns {file.mtime_ns}"
-        what = "now it is missing" if now is None else f"now it has {describe(now)}"
+        state = "now it is missing" if now is None else f"now it has {describe(now)}"
         return InputError(
-            f"{path} is taken up to {place.offset} and has changed since: it had {before}, {what}; put the original "
+            f"{path} is taken up to {place.offset} and has changed since: it had {before}, {state}; put the original "
             "file back, and put new data in a new file"
         )
 
@@ -213,11 +213,11 @@ class WatchingCoordinator(FilesCoordinator):
         started = self._times.now_secs()
         self._former_trouble, self._trouble = self._trouble, ""
         try:
-            self._found, self._found_secs = found, _ = self._files.scan(self._options.paths, self._root), started
+            self._found, self._found_secs = scan, _ = self._files.scan(self._options.paths, self._root), started
             folder = self._log.folder_of(self._folders())
-            self._admit(self._complete(found, started), folder)
-            self._forget(found, folder)
-            self._check_again(found)
+            self._admit(self._complete(scan, started), folder)
+            self._forget(scan, folder)
+            self._check_again(scan)
             waiting = list(self._log.entries_from(self._place.number))
             self._waiting = _Waiting(self._place, len(waiting), sum(_left_of(file, self._place) for file in waiting))
         except OSError as error:
@@ -233,24 +233,24 @@ class WatchingCoordinator(FilesCoordinator):
             logger.warning("%s", text)
         self._trouble = text
 
-    def _complete(self, found: Scan, now_secs: float) -> list[InputFile]:
+    def _complete(self, scan: Scan, now_secs: float) -> list[InputFile]:
         """Return the new files that have not changed for long enough, the oldest first."""
-        settling: dict[str, _Seen] = {}
+        settling: dict[str, _SettlingFile] = {}
         complete: list[InputFile] = []
-        for name in found.paths:
+        for name in scan.paths:
             if name in self._log:
                 continue
-            file = found.look_at(name)
+            file = scan.look_at(name)
             if file is None:
                 continue
-            seen = self._settling.get(name)
-            if seen is None or seen.file != file:
-                seen = _Seen(file, now_secs)
-            if now_secs - seen.since_secs >= self._times.settle_secs:
+            settling_file = self._settling.get(name)
+            if settling_file is None or settling_file.file != file:
+                settling_file = _SettlingFile(file, now_secs)
+            if now_secs - settling_file.since_secs >= self._times.settle_secs:
                 self._files.check_complete(file)
                 complete.append(file)
             else:
-                settling[name] = seen
+                settling[name] = settling_file
         self._settling = settling
         return sorted(complete, key=lambda file: (file.arrival_ns, file.name))
 
@@ -258,13 +258,13 @@ class WatchingCoordinator(FilesCoordinator):
         self._guess_format(file.name for file in files)
         self._log.admit(files, folder)
 
-    def _forget(self, found: Scan, folder: int) -> None:
+    def _forget(self, scan: Scan, folder: int) -> None:
         """Remove missing files from the log whose transactions are committed."""
-        self._recognize(found, folder)
-        self._elsewhere.difference_update(found.paths)
-        gone = [self._log.of_name(name) for name in self._log.names() if name not in found]
+        self._recognize(scan, folder)
+        self._elsewhere.difference_update(scan.paths)
+        missing = [self._log.of_name(name) for name in self._log.names() if name not in scan]
         numbers = []
-        for file in gone:
+        for file in missing:
             if not self._is_committed(file) or file.folder != folder or file.name in self._elsewhere:
                 continue
             if self._files.is_there(path_of(self._root, file.name)):  # exists, but is not a name that a listing returns
@@ -273,13 +273,13 @@ class WatchingCoordinator(FilesCoordinator):
                 numbers.append(file.number)
         self._log.remove(numbers)  # from here on, a name that comes back is a new file
 
-    def _recognize(self, found: Scan, folder: int) -> None:
+    def _recognize(self, scan: Scan, folder: int) -> None:
         """Recognise a folder that was moved or copied by files that are known from their former folder.
 
         A folder that is not mounted looks empty, so files that are missing in another folder must not be forgotten.
         """
         others = self._log.others_than(folder)
-        same = {file.folder for file in others if file.name in found and is_same(file, found.look_at(file.name))}
+        same = {file.folder for file in others if file.name in scan and is_same(file, scan.look_at(file.name))}
         if same:
             self._log.unite(folder, same)
         missing = sum(file.folder not in same for file in others)
@@ -289,9 +289,9 @@ class WatchingCoordinator(FilesCoordinator):
                 "they are not read again when they come back"
             )
 
-    def _check_again(self, found: Scan) -> None:
+    def _check_again(self, scan: Scan) -> None:
         """Check whether some of the known files have changed."""
-        entries: list[Admitted] = []
+        entries: list[AdmittedFile] = []
         for file in self._log.entries_from(self._check_again_from):
             if len(entries) == CHECKED_MAX:
                 self._check_again_from = file.number
@@ -301,9 +301,9 @@ class WatchingCoordinator(FilesCoordinator):
             self._check_again_from = 0
         changed, flagged = [], []
         for file in entries:
-            if file.name not in found and file.name not in self._elsewhere:
+            if file.name not in scan and file.name not in self._elsewhere:
                 continue
-            now = found.look_at(file.name) if file.name in found else self._look_at(file.name)
+            now = scan.look_at(file.name) if file.name in scan else self._look_at(file.name)
             if now is None:
                 self._elsewhere.discard(file.name)
             elif not is_same(file, now):
@@ -324,10 +324,10 @@ class WatchingCoordinator(FilesCoordinator):
         if changed:
             self._barren = None
 
-    def _is_waiting(self, file: Admitted) -> bool:
+    def _is_waiting(self, file: AdmittedFile) -> bool:
         return file.number > self._place.number or (file.number == self._place.number and not self._place.offset)
 
-    def _is_committed(self, file: Admitted) -> bool:
+    def _is_committed(self, file: AdmittedFile) -> bool:
         return file.number < self._committed.number
 
     def _files_by_name(self) -> Sequence[InputFile]:
@@ -343,7 +343,7 @@ class WatchingCoordinator(FilesCoordinator):
         return {"numbers": list(plan.numbers) if plan else []}
 
 
-def _left_of(file: Admitted, place: Place) -> int:
+def _left_of(file: AdmittedFile, place: Place) -> int:
     """Return how many bytes of a file are at or after a place."""
     if file.number < place.number:
         return 0

@@ -154,9 +154,9 @@ class TopicFilter(ABC):
         """Return whether to ask for a topic: for Kafka's internal topics only by name."""
         return not name.startswith("__") if self.names is None else name in self.names
 
-    def missing(self, found: Iterable[str]) -> str | None:
+    def missing(self, topics: Iterable[str]) -> str | None:
         """Return a named topic that was not found; None if there is none."""
-        return min(set(self.names or ()).difference(found), default=None)
+        return min(set(self.names or ()).difference(topics), default=None)
 
 
 class KafkaLog(ABC):

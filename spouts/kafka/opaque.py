@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from spouts.kafka.log import KafkaLog, Lost, Span, TopicPartition
-from spouts.kafka.spout import KafkaInput, KafkaShare, Planning
+from spouts.kafka.spout import KafkaInput, KafkaShare, PlanningCoordinator
 from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.spout import (
@@ -72,7 +72,7 @@ class OpaqueKafkaSpout(KafkaInput, OpaquePartitionedTransactionalSpout):
         return {name: [(before, start)] for name, before, start, _ in spans if before < start}
 
 
-class _OpaqueCoordinator(Planning, PartitionedCoordinator):
+class _OpaqueCoordinator(PlanningCoordinator, PartitionedCoordinator):
     def __init__(self, spout: KafkaInput, log: KafkaLog) -> None:
         super().__init__(spout, log)
         self._begins: dict[TopicPartition, int] = {}
@@ -105,22 +105,22 @@ class _OpaqueCoordinator(Planning, PartitionedCoordinator):
         self.planner.resume(positions, {})
         self._begun = 0
         if metadata:
-            self.planner.begun()
-            self._publisher.begun(txid, positions)
+            self.planner.transaction_begun()
+            self._publisher.transaction_begun(txid, positions)
 
     def partitions(self) -> list[Any]:
         self._begun += 1
-        left = self.planner.next_spans()
+        spans = self.planner.next_spans()
         return [
-            self._named(partition) for partition in sorted(self.planner.positions if self.planner.must_begin else left)
+            self._named(partition) for partition in sorted(self.planner.positions if self.planner.must_begin else spans)
         ]
 
     def is_ready(self) -> bool:
         self._publisher.publish_if_time()
         if self._now_secs() < self._ready_at_secs:
             return False
-        left = self.planner.transactions_left()
-        return self._begun < (max(1, left) if self.planner.must_begin else left)
+        transactions_left = self.planner.transactions_left()
+        return self._begun < (max(1, transactions_left) if self.planner.must_begin else transactions_left)
 
     def _record_fruitless(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
         """Wait longer and longer while transactions read nothing: they would follow each other without a pause."""
@@ -185,12 +185,12 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
         """Return where a partition ends; ask only when all up to the end that is known is taken."""
         now = time.monotonic()
         if self._ends.get(place, 0) <= start and now - self._asked_at_secs.get(place, -ENDS_SECS) >= ENDS_SECS:
-            known = sorted({*self._ends, place})  # one request, so that the other partitions need none
-            found = log.ends(known)
-            if place not in found:
+            partitions = sorted({*self._ends, place})  # one request, so that the other partitions need none
+            ends = log.ends(partitions)
+            if place not in ends:
                 raise SourceFailure(f"{place} has no leader now")
-            self._ends.update(found)
-            self._asked_at_secs.update(dict.fromkeys(found, now))
+            self._ends.update(ends)
+            self._asked_at_secs.update(dict.fromkeys(ends, now))
         return self._ends.get(place, 0)
 
 
@@ -208,10 +208,10 @@ def _lost(lost: Lost) -> None:
 def _moved(metadata: Metadata, previous_metadata: Metadata) -> Iterator[tuple[str, int, int, int]]:
     """Yield of each partition that a transaction has moved: its name, former end, first offset read, and new end."""
     previous = previous_metadata or {}
-    for key, taken in (metadata or {}).items():
-        if previous.get(key) != taken:
+    for key, offsets in (metadata or {}).items():
+        if previous.get(key) != offsets:
             before = previous[key]["end"] if key in previous else json.loads(key)[3]
-            yield _name(key), min(before, taken["start"]), taken["start"], taken["end"]
+            yield _name(key), min(before, offsets["start"]), offsets["start"], offsets["end"]
 
 
 def _name(key: str) -> str:

@@ -63,19 +63,19 @@ class FirstPoll:
     group: str = ""
 
     @classmethod
-    def of(cls, given: str | int | dt.datetime) -> FirstPoll:
+    def of(cls, value: str | int | dt.datetime) -> FirstPoll:
         """Return the place that a spout's ``first_poll`` says."""
-        match given:
+        match value:
             case "earliest" | "latest" as place:
                 return cls(str(place))
-            case str() if given.startswith("group:") and len(given) > len("group:"):
-                return cls("group", group=given.removeprefix("group:"))
-            case dt.datetime() if given.tzinfo is not None:
-                return cls("timestamp", round(given.timestamp() * 1000))
-            case int() if not isinstance(given, bool) and given >= 0:
-                return cls("timestamp", given)
+            case str() if value.startswith("group:") and len(value) > len("group:"):
+                return cls("group", group=value.removeprefix("group:"))
+            case dt.datetime() if value.tzinfo is not None:
+                return cls("timestamp", round(value.timestamp() * 1000))
+            case int() if not isinstance(value, bool) and value >= 0:
+                return cls("timestamp", value)
         raise ConfigError(
-            f"first_poll is {given!r}; give 'earliest', 'latest', a datetime with a time zone, milliseconds since "
+            f"first_poll is {value!r}; give 'earliest', 'latest', a datetime with a time zone, milliseconds since "
             "1970, or 'group:NAME' for the offsets that a consumer group has stored"
         )
 
@@ -83,15 +83,15 @@ class FirstPoll:
         """Return where partitions begin; with ``group``, those without a stored offset begin at their beginning."""
         match self.place:
             case "latest":
-                found = log.ends(partitions)
+                offsets = log.ends(partitions)
             case "timestamp":
-                found = log.at(partitions, self.timestamp_ms)
+                offsets = log.at(partitions, self.timestamp_ms)
             case "group":
-                found = dict(log.starts(partitions))
-                found.update({partition: at.offset for partition, at in log.stored(partitions, self.group).items()})
+                offsets = dict(log.starts(partitions))
+                offsets.update({partition: at.offset for partition, at in log.stored(partitions, self.group).items()})
             case _:
-                found = log.starts(partitions)
-        return all_of(found, partitions)
+                offsets = log.starts(partitions)
+        return all_of(offsets, partitions)
 
 
 @attrs.frozen
@@ -140,7 +140,7 @@ class Planner:
         """Whether a transaction must make durable where partitions begin, even without records; see rule 1."""
         return not self._has_begun and bool(self._partitions)
 
-    def begun(self) -> None:
+    def transaction_begun(self) -> None:
         """Record that such a transaction exists."""
         self._has_begun = True
 
@@ -171,14 +171,14 @@ class Planner:
         if self._options.on_lost is OnLostRecords.SKIP or not begins:
             return
         first = self._log.starts(sorted(begins))
-        gone = [
+        lost = [
             f"{partition}: offsets {at} to {first[partition] - 1}"
             for partition, at in sorted(begins.items())
             if first.get(partition, at) > at
         ]
-        if gone:
+        if lost:
             raise InputError(
-                f"records that are to be read again are gone (retention, or somebody deleted them): {'; '.join(gone)}"
+                f"records that are to be read again are gone (retention, or somebody deleted them): {'; '.join(lost)}"
             )
 
     def check_topics(self) -> bool:
@@ -232,18 +232,18 @@ class Planner:
 
     def transactions_left(self) -> int:
         """Return how many transactions it takes to reach the known ends."""
-        left = self.next_spans()
-        sizes = (self._end_of(partition) - span.start for partition, span in left.items())
+        spans = self.next_spans()
+        sizes = (self._end_of(partition) - span.start for partition, span in spans.items())
         return -(-max(sizes, default=0) // self._options.records_max)
 
     def remaining(self, positions: Mapping[TopicPartition, int]) -> int | None:
         """Return how many transactions are left from given offsets on; None if the spout does not end."""
         if self._last is None:
             return None
-        left = (
+        records_left = (
             end - positions.get(partition, self.positions.get(partition, 0)) for partition, end in self._last.items()
         )
-        return max(0, -(-max(left, default=0) // self._options.records_max))
+        return max(0, -(-max(records_left, default=0) // self._options.records_max))
 
     def lag(self) -> int | None:
         """Return how many offsets were not planned at the last look at the logs' ends; None before the first."""
@@ -307,13 +307,13 @@ class Planner:
         self._is_checked = True
 
     def _skip_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        found = self._log.starts(partitions)
-        for partition, first_kept in found.items():
+        starts = self._log.starts(partitions)
+        for partition, first_kept in starts.items():
             position = self.positions[partition]
             if first_kept > max(position, self._log_starts.get(partition, 0)):
                 lost = Lost(Span(partition, position, first_kept), position, first_kept)
                 logger.warning("%s; they are skipped", lost)
-        self._log_starts = found
+        self._log_starts = starts
 
     def _refresh(self, now: float) -> None:
         ends = self._log.ends(self._partitions)
@@ -364,7 +364,7 @@ class Publisher:
         self._publish_at_secs = float("-inf")
         self._errors = Repeated(REPEAT_SECS, clock=now_secs)
 
-    def begun(self, txid: int, ends: Mapping[TopicPartition, int]) -> None:
+    def transaction_begun(self, txid: int, ends: Mapping[TopicPartition, int]) -> None:
         """Note where a transaction ends; a transaction that begins again replaces itself and later ones."""
         if self._group is not None:
             while self._begun and self._begun[-1][0] >= txid:

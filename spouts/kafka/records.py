@@ -164,9 +164,9 @@ class _OwnFormat(RecordFormat):
         super().__init__(fields)
         for name, kind in zip(fields.names, fields.types, strict=True):
             if kind is not None and kind not in self._TYPES[name]:
-                known = " or ".join(map(str, self._TYPES[name]))
+                types = " or ".join(map(str, self._TYPES[name]))
                 raise FieldsError(
-                    f"field {name!r} is a record's own and has type {known}, not {kind}; for a member of a JSON value "
+                    f"field {name!r} is a record's own and has type {types}, not {kind}; for a member of a JSON value "
                     "with that name, give deserializer='json'"
                 )
         self._texts = [name for name in ("key", "value") if name in fields and _type_of(fields, name) == pa.string()]
@@ -180,8 +180,8 @@ class _OwnFormat(RecordFormat):
         except (pa.ArrowInvalid, UnicodeDecodeError):
             # Only now look at each record: checking all of them first would slow down the usual case, without bad ones.
             good = [index for index, message in enumerate(messages) if self.is_good(message, bad)]
-            found = [headers[index] for index in good] if headers else ()
-            return [_own_table([messages[index] for index in good], schema, found)] if good else []
+            good_headers = [headers[index] for index in good] if headers else ()
+            return [_own_table([messages[index] for index in good], schema, good_headers)] if good else []
 
     def rows(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[Sequence[Any]]:
         if self._has_time:
@@ -225,17 +225,17 @@ class _JsonFormat(RecordFormat):
     The fields ``own`` are the record's.
     """
 
-    def __init__(self, fields: Fields, own: Sequence[str] = ()) -> None:
+    def __init__(self, fields: Fields, record_fields: Sequence[str] = ()) -> None:
         super().__init__(fields)
         if not fields.columnar:
             raise FieldsError(
                 f"JSON needs a type for each field, such as Fields('page: string'), not {fields}; the fields of a "
                 f"record itself are {', '.join(RECORD_FIELDS)}"
             )
-        members = [name for name in fields if name not in own]
+        members = [name for name in fields if name not in record_fields]
         if not members:
             raise FieldsError(f"all of {fields} are a record's own; leave the deserializer out")
-        self._own = _OwnFormat(fields.subset(own)) if own else None
+        self._own = _OwnFormat(fields.subset(record_fields)) if record_fields else None
         self._records = JsonRecords(fields.subset(members).arrow_schema())
 
     def tables(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[pa.Table]:
@@ -243,14 +243,14 @@ class _JsonFormat(RecordFormat):
             messages = [message for message in messages if self._own.is_good(message, bad)]
         values = [message.value() for message in messages]
         contents = [b"{}" if value is None else value for value in values]
-        table = self._whole(contents)
+        table = self._all_objects(contents)
         return self._without_bad(messages, contents, bad) if table is None else [self._with_own(table, messages)]
 
     def rows(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[Sequence[Any]]:
         del messages, bad
         raise AssertionError("the fields of JSON have types")
 
-    def _whole(self, contents: Sequence[bytes]) -> pa.Table | None:
+    def _all_objects(self, contents: Sequence[bytes]) -> pa.Table | None:
         """Return the table of all objects; None if one is bad, or has several lines: then each is looked at."""
         lines = b"\n".join(contents)
         if lines.count(b"\n") != len(contents) - 1 or b"\r" in lines:
@@ -268,19 +268,19 @@ class _JsonFormat(RecordFormat):
     ) -> Iterable[pa.Table]:
         lines = [_on_one_line(content) for content in contents]
         reasons = {index: reason for index, line in enumerate(lines) if (reason := _json_fault(line)) is not None}
-        others = [index for index in range(len(lines)) if index not in reasons]
-        tables, misfits = sieve([lines[index] for index in others], self._records.parse_each, suspect)
-        reasons.update({others[at]: reason for at, reason in misfits.items()})
+        good_numbers = [index for index in range(len(lines)) if index not in reasons]
+        tables, misfits = sieve([lines[index] for index in good_numbers], self._records.parse_each, suspect)
+        reasons.update({good_numbers[at]: reason for at, reason in misfits.items()})
         for index in sorted(reasons):
             bad.add(messages[index], reasons[index])
-        good = [messages[index] for index in others if index not in reasons]
+        good = [messages[index] for index in good_numbers if index not in reasons]
         return [self._with_own(pa.concat_tables(tables), good)] if tables else []
 
     def _with_own(self, table: pa.Table, messages: Sequence[Message]) -> pa.Table:
         if self._own is None:
             return table
-        own = _own_table(messages, self._own.fields.arrow_schema(), ())
-        columns = [(own if name in own.column_names else table)[name] for name in self.fields]
+        record_columns = _own_table(messages, self._own.fields.arrow_schema(), ())
+        columns = [(record_columns if name in record_columns.column_names else table)[name] for name in self.fields]
         return pa.Table.from_arrays(columns, schema=self.fields.arrow_schema())
 
 
@@ -292,13 +292,13 @@ class _FunctionFormat(RecordFormat):
         self._function = function
 
     def tables(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[pa.Table]:
-        made = list(self._made(messages, bad))
-        if not made:
+        rows = list(self._made(messages, bad))
+        if not rows:
             return []
         try:
-            return [self._table([values for _, values in made])]
+            return [self._table([values for _, values in rows])]
         except FieldsError:
-            good = [values for message, values in made if self._fits(message, values, bad)]
+            good = [values for message, values in rows if self._fits(message, values, bad)]
             return [self._table(good)] if good else []
 
     def rows(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[Sequence[Any]]:
@@ -483,13 +483,13 @@ def _headers(message: Message) -> list[tuple[str, bytes | None]]:
     Hence a methodcaller, which calls from C, and only once for each message.
     """
     try:
-        found: list[tuple[str, bytes | None]] | None = _ask_for_headers(message)
+        headers: list[tuple[str, bytes | None]] | None = _ask_for_headers(message)
     except (SystemError, UnicodeDecodeError) as error:
         wrong = error if isinstance(error, UnicodeDecodeError) else error.__cause__
         if not isinstance(wrong, UnicodeDecodeError):
             raise
         raise ValueError(f"the name of a header is not UTF-8: {wrong.object!r}") from None
-    return found or []
+    return headers or []
 
 
 def _type_of(fields: Fields, name: str) -> pa.DataType | None:

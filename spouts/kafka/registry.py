@@ -75,8 +75,8 @@ class SchemaRegistry:
         _library()
         if "@" in url:
             raise ConfigError('url has a login, which would be shown; give {"basic.auth.user.info": "env:NAME"} for it')
-        given = ClientProperties(properties, {"url": "it is an argument of its own"})
-        self.__attrs_init__(ClientProperties({**_DEFAULTS, **dict(given.items()), "url": url}))
+        client_properties = ClientProperties(properties, {"url": "it is an argument of its own"})
+        self.__attrs_init__(ClientProperties({**_DEFAULTS, **dict(client_properties.items()), "url": url}))
 
     @checked_arguments
     def deserializer(
@@ -136,8 +136,8 @@ class SchemaRegistry:
 
     def failure(self, error: BaseException) -> SourceFailure:
         """Return the error for an answer that has not come."""
-        what = "the schema registry does not answer; see to it that it runs, and that url and login are right"
-        return SourceFailure(what, cause=self.discreet(error))
+        text = "the schema registry does not answer; see to it that it runs, and that url and login are right"
+        return SourceFailure(text, cause=self.discreet(error))
 
 
 class _Answered:
@@ -161,25 +161,25 @@ class _Answered:
         def ask(*arguments: Any, **named: Any) -> Any:
             key = (name, *arguments) if name in _BY_ID else None
             if key in self._unknown:
-                asked_secs, asked, known = self._unknown[key]
-                is_later = self.made is not None and self.made > asked
+                asked_secs, tries, error_known = self._unknown[key]
+                is_later = self.made is not None and self.made > tries
                 if time.monotonic() < asked_secs + self._registry.unknown_secs and not is_later:
-                    raise known.with_traceback(None)
-            asked = dt.datetime.now(dt.UTC)
+                    raise error_known.with_traceback(None)
+            tries = dt.datetime.now(dt.UTC)
             try:
-                found = method(*arguments, **named)
+                answer = method(*arguments, **named)
             except Exception as error:
                 if _is_answer(error, name):
                     if key is not None and getattr(error, "http_status_code", None) == _NOT_FOUND:
                         if len(self._unknown) >= _UNKNOWN_MAX:
                             del self._unknown[next(iter(self._unknown))]
-                        self._unknown[key] = time.monotonic(), asked, error
+                        self._unknown[key] = time.monotonic(), tries, error
                     raise
                 raise self._registry.failure(error) from None
-            if getattr(found, "schema_id", getattr(found, "schema_str", "")) is None:
+            if getattr(answer, "schema_id", getattr(answer, "schema_str", "")) is None:
                 self._client = self._registry.client()  # this one keeps what it was told
                 raise self._registry.failure(ValueError("an answer without a schema or its id"))
-            return found
+            return answer
 
         return ask
 
@@ -224,13 +224,13 @@ class _OfThread:
 
     def __call__(self) -> Any:
         if not hasattr(self._local, "made"):
-            made: dict[Any, Any] = _kept.__dict__.setdefault("made", {})
+            clients: dict[Any, Any] = _kept.__dict__.setdefault("made", {})
             key = self._make.func, self._make.args
-            if key not in made:
-                if len(made) >= _KEPT_MAX:
-                    del made[next(iter(made))]
-                made[key] = self._make()
-            self._local.made = made[key]
+            if key not in clients:
+                if len(clients) >= _KEPT_MAX:
+                    del clients[next(iter(clients))]
+                clients[key] = self._make()
+            self._local.made = clients[key]
         return self._local.made
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -260,7 +260,7 @@ class _Deserializer:
         try:
             client, read = self._read()
             client.made = record.timestamp
-            found = read(data, _context(record.topic, self.of))
+            value_read = read(data, _context(record.topic, self.of))
         except Exception as error:
             if getattr(error, "http_status_code", None) == _NOT_FOUND:
                 raise ValueError(f"its schema is not in the registry: {error}") from None
@@ -268,10 +268,10 @@ class _Deserializer:
                 raise self.registry.failure(error) from None
             raise
         if self.message is not None:
-            return _of_message(found)
-        if not isinstance(found, dict):
-            raise ValueError(f"it is {type(found).__name__}, and has no members by name")  # noqa: TRY004 - of the record
-        return {name: _plain(value) for name, value in found.items()}
+            return _of_message(value_read)
+        if not isinstance(value_read, dict):
+            raise ValueError(f"it is {type(value_read).__name__}, and has no members by name")  # noqa: TRY004 - of the record
+        return {name: _plain(value) for name, value in value_read.items()}
 
 
 @attrs.frozen
@@ -285,7 +285,7 @@ class _Serializer:
 
     def __call__(self, value: Any) -> bytes:
         try:
-            made: bytes = self._write()(value, _context(self.topic, self.of))
+            encoded: bytes = self._write()(value, _context(self.topic, self.of))
         except TxtopoError:
             raise
         except Exception as error:  # noqa: BLE001 - each format's library raises its own
@@ -293,7 +293,7 @@ class _Serializer:
                 raise self.registry.failure(error) from None
             text = self.registry.discreet(error)
             raise InputError(f"a value can't be written to topic {self.topic!r} by its schema", cause=text) from None
-        return made
+        return encoded
 
 
 def _reader(registry: SchemaRegistry, format: Format, message: type | None) -> tuple[_Answered, Any]:
@@ -343,10 +343,10 @@ def _library(part: str | None = None) -> Any:
         raise ConfigError(f"a SchemaRegistry needs Confluent's client: {how_to_install('registry')}") from None
 
 
-def _context(topic: str | None, of: str) -> Any:
+def _context(topic: str | None, part: str) -> Any:
     from confluent_kafka.serialization import SerializationContext  # noqa: PLC0415 - an extra of the installation
 
-    return SerializationContext(topic, of)
+    return SerializationContext(topic, part)
 
 
 def _of_message(message: Any) -> dict[str, Any]:
@@ -360,8 +360,8 @@ def _of_message(message: Any) -> dict[str, Any]:
 def _of_field(message: Any, field: Any) -> Any:
     value = getattr(message, field.name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        of = field.message_type.fields_by_name["value"]
-        return {key: _of_value(each, of) for key, each in value.items()}
+        value_field = field.message_type.fields_by_name["value"]
+        return {key: _of_value(each, value_field) for key, each in value.items()}
     if field.is_repeated:
         return [_of_value(each, field) for each in value]
     return _of_value(value, field)
@@ -369,8 +369,8 @@ def _of_field(message: Any, field: Any) -> Any:
 
 def _of_value(value: Any, field: Any) -> Any:
     if field.enum_type is not None:
-        known = field.enum_type.values_by_number.get(value)
-        return str(value) if known is None else known.name
+        value_name = field.enum_type.values_by_number.get(value)
+        return str(value) if value_name is None else value_name.name
     if field.message_type is None:
         return value
     if field.message_type.full_name == "google.protobuf.Timestamp":

@@ -236,9 +236,9 @@ class KafkaShare:
         def check_topics() -> None:
             check_ids(self._ids, self._log.topics(NamedTopicFilter(*names)))
 
-        def lost(what: Lost) -> None:
+        def lost(loss: Lost) -> None:
             check_topics()
-            on_lost(what)
+            on_lost(loss)
 
         try:
             for _, messages in self._log.read(spans, lost):
@@ -258,7 +258,7 @@ class KafkaShare:
         check_topics()
 
 
-class Planning:
+class PlanningCoordinator:
     """What the coordinators of both batch spouts share: a planner, and a publisher of what is committed."""
 
     def __init__(self, spout: KafkaInput, log: KafkaLog) -> None:
@@ -288,7 +288,7 @@ class Planning:
         self._log.close()
 
 
-class _KafkaCoordinator(Planning, Coordinator):
+class _KafkaCoordinator(PlanningCoordinator, Coordinator):
     def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
         """Check that Kafka has the records; a published group goes back when the next run begins."""
         del metadata  # the undone transactions begin where it ends
@@ -306,8 +306,8 @@ class _KafkaCoordinator(Planning, Coordinator):
         positions, ids = _planned(metadata)
         self.planner.resume(positions, ids)
         if positions:
-            self.planner.begun()  # this metadata is durable, and says where each partition begins
-        self._publisher.begun(txid, positions)
+            self.planner.transaction_begun()  # this metadata is durable, and says where each partition begins
+        self._publisher.transaction_begun(txid, positions)
 
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
         positions, ids = _planned(previous_metadata)
@@ -323,8 +323,8 @@ class _KafkaCoordinator(Planning, Coordinator):
                 # Durable with the metadata, so that the audit names the loss.
                 planned.setdefault("skipped", []).append([partition.partition, before, start])
             self.planner.positions[partition] = end
-        self._publisher.begun(txid, self.planner.positions)
-        self.planner.begun()
+        self._publisher.transaction_begun(txid, self.planner.positions)
+        self.planner.transaction_begun()
         return {"topics": topics}
 
     def is_ready(self) -> bool:
@@ -376,7 +376,7 @@ def _skipped_from(planned: Mapping[str, Any], number: int, start: int) -> int:
     return next((before for of, before, _ in planned.get("skipped", ()) if of == number), start)
 
 
-def _all_lost(log: KafkaLog, metadata: Metadata, found: Lost) -> str:
+def _all_lost(log: KafkaLog, metadata: Metadata, loss: Lost) -> str:
     """Return what is gone of all partitions, from where a transaction begins: a task has found only a part of it."""
     begins = {
         TopicPartition(topic, number): start
@@ -384,13 +384,15 @@ def _all_lost(log: KafkaLog, metadata: Metadata, found: Lost) -> str:
         for number, start, _ in planned["partitions"]
     }
     try:
-        kept = log.starts(sorted(begins))
+        starts = log.starts(sorted(begins))
     except SourceFailure:  # the run stops anyway, with what this task has found
-        kept = {found.span.partition: found.first_kept}
-    gone = [
-        (partition, begins[partition], first) for partition, first in sorted(kept.items()) if first > begins[partition]
+        starts = {loss.span.partition: loss.first_kept}
+    lost_ranges = [
+        (partition, begins[partition], first)
+        for partition, first in sorted(starts.items())
+        if first > begins[partition]
     ]
-    ranges = "; ".join(f"{partition}: offsets {start} to {first - 1}" for partition, start, first in gone)
+    ranges = "; ".join(f"{partition}: offsets {start} to {first - 1}" for partition, start, first in lost_ranges)
     return f"records were not read yet and are gone (retention, or somebody deleted them): {ranges}"
 
 

@@ -18,8 +18,8 @@ _NAMED_MAX = 20
 """How many topics an error message lists."""
 
 
-def _no_topics(given: Any) -> ConfigError:
-    return ConfigError(f"topics is {given!r}; give a name, a list of different names, or a pattern ('^clicks-')")
+def _no_topics(value: Any) -> ConfigError:
+    return ConfigError(f"topics is {value!r}; give a name, a list of different names, or a pattern ('^clicks-')")
 
 
 class NamedTopicFilter(TopicFilter):
@@ -51,14 +51,14 @@ class NamedTopicFilter(TopicFilter):
 
     def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions of these topics, sorted."""
-        found = sorted(partition for partition in partitions if partition.topic in self._names)
-        missing = self._names.difference(partition.topic for partition in found)
+        partitions_chosen = sorted(partition for partition in partitions if partition.topic in self._names)
+        missing = self._names.difference(partition.topic for partition in partitions_chosen)
         if missing - self._missing:
             _log.warning(
                 "there is no topic %s any more; it is read as soon as there is", ", ".join(map(repr, sorted(missing)))
             )
         self._missing = missing  # so that it warns once of each disappearance, and not at every look
-        return found
+        return partitions_chosen
 
     def __repr__(self) -> str:
         return f"NamedTopicFilter({', '.join(map(repr, sorted(self._names)))})"
@@ -129,9 +129,9 @@ def topic_filter(topics: Any) -> TopicFilter:
             raise _no_topics(topics)
 
 
-def check_topics(topics: TopicFilter, found: Sequence[Topic], log: KafkaLog) -> str | None:
+def check_topics(topics: TopicFilter, topics_there: Sequence[Topic], log: KafkaLog) -> str | None:
     """Return what to say if no topic matches yet, else None; InputError, with a near name, for one that is missing."""
-    missing = topics.missing(topic.name for topic in found)
+    missing = topics.missing(topic.name for topic in topics_there)
     if missing is not None:
         meant = did_you_mean(missing, _all_names(log)) or "."
         raise InputError(
@@ -139,10 +139,12 @@ def check_topics(topics: TopicFilter, found: Sequence[Topic], log: KafkaLog) -> 
             f"--create or txtopo kafka dev --topic {missing}; or give a pattern ('^{re.escape(missing)}'), which waits "
             "for topics to come"
         )
-    if topics.names is not None or topics.chosen(partition for topic in found for partition in topic.all_partitions()):
+    if topics.names is not None or topics.chosen(
+        partition for topic in topics_there for partition in topic.all_partitions()
+    ):
         return None
-    known = _all_names(log)
-    listed = ", ".join(map(repr, known[:_NAMED_MAX])) + (", …" if len(known) > _NAMED_MAX else "")
+    all_names = _all_names(log)
+    listed = ", ".join(map(repr, all_names[:_NAMED_MAX])) + (", …" if len(all_names) > _NAMED_MAX else "")
     return f"no topic of Kafka matches {topics}; there are: {listed or 'none'}"
 
 

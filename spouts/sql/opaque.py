@@ -115,8 +115,8 @@ class OpaqueSqlTransactionalSpout(OpaquePartitionedTransactionalSpout):
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
         """Return the place before the first row, and that of the last."""
         previous = previous_metadata or {}
-        moved = {key: taken for key, taken in (metadata or {}).items() if previous.get(key) != taken}
-        return {key: (taken["after"], taken["until"]) for key, taken in moved.items()}
+        moved = {key: part for key, part in (metadata or {}).items() if previous.get(key) != part}
+        return {key: (part["after"], part["until"]) for key, part in moved.items()}
 
 
 @attrs.define(eq=False)
@@ -219,11 +219,11 @@ def _rows_after(
 ) -> pa.Table:
     """Return the rows that come next after a place and are from before a time."""
     names = ", ".join(map(opened.quoted, ordering))
-    condition, given = f"{opened.quoted(ordering[0])} < %s", list[Any]([before])
+    condition, parameters = f"{opened.quoted(ordering[0])} < %s", list[Any]([before])
     if place is not None:
         # The server takes each text for a value of its column's type.
-        condition, given = f"{condition} AND ({names}) > ({', '.join(['%s'] * len(place))})", [before, *place]
-    return opened.read(f"{condition} ORDER BY {names} LIMIT {rows_max:d}", given)
+        condition, parameters = f"{condition} AND ({names}) > ({', '.join(['%s'] * len(place))})", [before, *place]
+    return opened.read(f"{condition} ORDER BY {names} LIMIT {rows_max:d}", parameters)
 
 
 def _is_ordering(kind: pa.DataType) -> bool:

@@ -157,9 +157,9 @@ class _SqlCoordinator(Coordinator):
         if not self.is_ready():
             return {"after": self._position, "until": self._position, "rows": 0, "of": self._spout.order}
         column = self._opened.quoted(self._spout.id)
-        condition, given = _range(column, self._opened.placeholder, self._position, self._final)
+        condition, parameters = _range(column, self._opened.placeholder, self._position, self._final)
         nth = f"{condition} ORDER BY {column} LIMIT 1 OFFSET {self._spout.rows_max - 1:d}"
-        last = self._opened.ask(column, nth, given)
+        last = self._opened.ask(column, nth, parameters)
         until = self._final if last is None else last
         rows = self._opened.ask("count(*)", *_range(column, self._opened.placeholder, self._position, until))
         metadata = {"after": self._position, "until": until, "rows": rows, "of": self._spout.order}
@@ -204,12 +204,12 @@ class _SqlEmitter(Emitter):
         if not metadata["rows"]:
             return
         column = self.opened.quoted(self.spout.id)
-        condition, given = _range(column, self.opened.placeholder, metadata["after"], metadata["until"])
+        condition, parameters = _range(column, self.opened.placeholder, metadata["after"], metadata["until"])
         # Without the sign for a remainder, which drivers take for one of a parameter.
         share = f" AND abs({column} - {column} / {self.tasks:d} * {self.tasks:d}) = {self.task:d}"
-        rows = self.opened.read(f"{condition}{share if self.tasks > 1 else ''} ORDER BY {column}", given)
+        rows = self.opened.read(f"{condition}{share if self.tasks > 1 else ''} ORDER BY {column}", parameters)
         if self.task == 0:
-            count = rows.num_rows if self.tasks == 1 else self.opened.ask("count(*)", condition, given)
+            count = rows.num_rows if self.tasks == 1 else self.opened.ask("count(*)", condition, parameters)
             self._check_count(count, metadata)
         for batch in rows.to_batches():
             collector.emit_batch(batch)

@@ -139,11 +139,11 @@ class InputTable:
                 "rows would be left out. Read on as before, or read this by a spout with another id"
             )
 
-    def check_fields(self, what: str, names: Sequence[str]) -> None:
+    def check_fields(self, owner: str, names: Sequence[str]) -> None:
         """Raise a ConfigError for a name that is none of the fields."""
         wrong = [name for name in names if name not in self.fields.names]
         if wrong:
-            raise ConfigError(f"{what} is {wrong[0]!r}, which is none of the fields {', '.join(self.fields.names)}")
+            raise ConfigError(f"{owner} is {wrong[0]!r}, which is none of the fields {', '.join(self.fields.names)}")
 
 
 @attrs.frozen(eq=False)
@@ -181,9 +181,9 @@ class OpenedTable:
             InputError: the server is a replica, as a URL with several servers may lead to after the primary has failed.
             SourceFailure: the database does not answer now, or not as it should.
         """
-        what = f"the table {self.table.name!r} can't be read"
+        text = f"the table {self.table.name!r} can't be read"
         try:
-            with self.database.transaction(what, self.table.name, self.table.schema, is_write=False) as transaction:
+            with self.database.transaction(text, self.table.name, self.table.schema, is_write=False) as transaction:
                 if self.is_postgresql and transaction.run("SELECT pg_is_in_recovery()").scalar():
                     raise InputError(
                         f"{self.database.shown} is a replica, which does not know which transactions run: read the "
@@ -201,8 +201,8 @@ class OpenedTable:
                 f"CAST({name} AS TEXT)" if pa.types.is_string(field.type) else name for field, name in names
             )
             try:
-                found = transaction.run(f"SELECT {read} FROM {transaction.table} WHERE {where}", tuple(parameters))  # noqa: S608 - quoted
-                return transaction.arrow(found.fetchall(), self.columns)
+                result = transaction.run(f"SELECT {read} FROM {transaction.table} WHERE {where}", tuple(parameters))  # noqa: S608 - quoted
+                return transaction.arrow(result.fetchall(), self.columns)
             except Exception as error:
                 # A driver has a DataError of its own for a value that Python has not, such as a time before year 1.
                 is_misfit = isinstance(error, pa.ArrowException | ArithmeticError | TypeError | ValueError)
@@ -222,21 +222,21 @@ class OpenedTable:
         with self.transaction() as transaction:
             name = self.table.name
             if self.is_postgresql:
-                find, given = "SELECT relkind FROM pg_class WHERE oid = to_regclass(%s)", transaction.table
+                find, parameter = "SELECT relkind FROM pg_class WHERE oid = to_regclass(%s)", transaction.table
             else:
-                find, given = "SELECT type FROM sqlite_master WHERE name = ?", name
-            kind = transaction.run(find, (given,)).scalar()
+                find, parameter = "SELECT type FROM sqlite_master WHERE name = ?", name
+            kind = transaction.run(find, (parameter,)).scalar()
             if kind is None:
                 raise InputError(f"there is no table {self.address}")
             if kind not in {"r", "p", "table"}:
                 raise InputError(f"{self.address} is no table; a view can't be read, since its tables are written")
             if self.is_postgresql:
-                found = {row[0]: row[1:] for row in transaction.run(_COLUMNS, (transaction.table,))}
+                by_name = {row[0]: row[1:] for row in transaction.run(_COLUMNS, (transaction.table,))}
             else:  # in which names have no case
                 fields = {each.lower(): each for each in self.columns.schema.names}
                 columns = transaction.run(_COLUMNS_OF_SQLITE, (name, name))
-                found = {fields.get(row[0].lower(), row[0]): row[1:] for row in columns}
-            self._check_columns(found, ordering, types)
+                by_name = {fields.get(row[0].lower(), row[0]): row[1:] for row in columns}
+            self._check_columns(by_name, ordering, types)
 
     def ask(self, what: str, where: str = "", parameters: Sequence[Any] = ()) -> Any:
         """Return the first value of what is asked of the rows for which a condition holds; None if there is no row."""
@@ -288,14 +288,14 @@ class OpenedTable:
             if not self.is_postgresql:
                 has_any = transaction.run("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'").first()
                 find = "SELECT 1, 1, 0, seq, name FROM sqlite_sequence WHERE name = ?"
-                found = transaction.run(find, (self.table.name,)).first() if has_any else None
+                sequence = transaction.run(find, (self.table.name,)).first() if has_any else None
             else:
-                found = transaction.run(_SEQUENCE, (transaction.table, column)).first()
-            if found is None:
+                sequence = transaction.run(_SEQUENCE, (transaction.table, column)).first()
+            if sequence is None:
                 if last is not None and not self.is_postgresql:
                     self._check_numbers(transaction, column, last)
                 return
-            cache, step, is_cyclic, drawn, name = found
+            cache, step, is_cyclic, drawn, name = sequence
             if drawn is None and name is not None:  # nothing was drawn since it was made, or set to begin anew
                 drawn = transaction.run(f"SELECT last_value FROM {name}").scalar() - step  # noqa: S608 - the server's
         if cache != 1 or step < 1 or is_cyclic:

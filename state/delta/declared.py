@@ -26,7 +26,7 @@ from txtopo.errors import ConfigError
 
 
 class DeclaredDeltaTable(State, CanBeForked, KeepsVersions):
-    """A state in a Delta table of its own."""
+    """A state in a Delta table."""
 
     sizes = Sizes()
 

@@ -51,24 +51,24 @@ class KafkaMarks:
         self.marks_topic = marks_topic
 
     @contextlib.contextmanager
-    def failing(self, what: str) -> Iterator[None]:
+    def failing(self, problem: str) -> Iterator[None]:
         """Raise errors of Kafka as ``StateFailure``, or ``InputError`` if it refuses this client."""
         try:
             yield
         except self.library.KafkaException as error:
-            raise self.failure(what, error) from None
+            raise self.failure(problem, error) from None
 
-    def failure(self, what: str, error: Any) -> StateFailure | InputError:
+    def failure(self, problem: str, error: Any) -> StateFailure | InputError:
         """Return the error for what could not be done."""
-        found = self.connection.failure(error, what)
-        return StateFailure(found.message) if isinstance(found, SourceFailure) else found
+        failure = self.connection.failure(error, problem)
+        return StateFailure(failure.message) if isinstance(failure, SourceFailure) else failure
 
     def partitions(self) -> dict[str, int]:
         """Return the number of partitions of those of the two topics that are there."""
         with self.failing("topics can't be listed"):
-            found = self._admin.list_topics(timeout=ANSWER_SECS).topics
+            topics = self._admin.list_topics(timeout=ANSWER_SECS).topics
         self.connection.admitted()
-        return {name: len(found[name].partitions) for name in (self.topic, self.marks_topic) if name in found}
+        return {name: len(topics[name].partitions) for name in (self.topic, self.marks_topic) if name in topics}
 
     def create(self, name: str, settings: dict[str, str], partitions: int = -1) -> None:
         """Create a topic, unless another process has meanwhile."""
@@ -86,10 +86,10 @@ class KafkaMarks:
         """Return the settings of a topic; none if Kafka does not tell this user."""
         resource = self.library.admin.ConfigResource(self.library.admin.ConfigResource.Type.TOPIC, topic)
         try:
-            found = self._admin.describe_configs([resource])[resource].result(ANSWER_SECS)
+            settings = self._admin.describe_configs([resource])[resource].result(ANSWER_SECS)
         except self.library.KafkaException:
             return {}
-        return {name: entry.value for name, entry in found.items() if entry.value is not None}
+        return {name: entry.value for name, entry in settings.items() if entry.value is not None}
 
     def wait_until_stable(self, secs: float) -> None:
         """Wait until no transaction on the marks is open, so that what is visible will stay the last.
@@ -129,26 +129,26 @@ class KafkaMarks:
             while start > 0:
                 start = max(0, end - window)
                 consumer.assign([library.TopicPartition(self.marks_topic, 0, start)])
-                found = self._last(consumer, end)
-                if found is not None:
-                    return Mark.of_row(json.loads(found))
+                mark = self._last_record(consumer, end)
+                if mark is not None:
+                    return Mark.of_row(json.loads(mark))
                 window *= 16
             return None
         finally:
             consumer.close()
 
-    def _last(self, consumer: Any, end: int) -> bytes | None:
-        found, deadline = None, time.monotonic() + ANSWER_SECS
+    def _last_record(self, consumer: Any, end: int) -> bytes | None:
+        last, deadline = None, time.monotonic() + ANSWER_SECS
         while time.monotonic() < deadline:
             with self.failing(f"marks in topic {self.marks_topic!r} can't be read"):
                 message = consumer.poll(_POLL_SECS)
             if message is None:
                 continue
             if message.error() is None:
-                found, deadline = message.value(), time.monotonic() + ANSWER_SECS
+                last, deadline = message.value(), time.monotonic() + ANSWER_SECS
             # A leader that was just elected may know of less at first.
             elif message.error().code() == self.library.KafkaError._PARTITION_EOF and message.offset() >= end:  # noqa: SLF001 - it is public
-                return found
+                return last
         raise StateFailure(f"Kafka at {self.connection.servers}: marks in topic {self.marks_topic!r} can't be read")
 
     def _end(self, *, is_committed: bool) -> int:
@@ -156,10 +156,10 @@ class KafkaMarks:
         levels = library.IsolationLevel
         level = levels.READ_COMMITTED if is_committed else levels.READ_UNCOMMITTED
         partition = library.TopicPartition(self.marks_topic, 0)
-        asked, deadline = {partition: library.admin.OffsetSpec.latest()}, time.monotonic() + ANSWER_SECS
+        question, deadline = {partition: library.admin.OffsetSpec.latest()}, time.monotonic() + ANSWER_SECS
         with self.failing(f"the end of topic {self.marks_topic!r} can't be read"):
             while True:
-                answers = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_SECS)
+                answers = admin.list_offsets(question, isolation_level=level, request_timeout=ANSWER_SECS)
                 try:
                     return int(answers[partition].result().offset)
                 except library.KafkaException as error:

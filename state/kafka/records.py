@@ -72,9 +72,9 @@ class RecordLimits:
 
         def ms_max(name: str) -> int | None:
             # Brokers before 3.6 have one setting for both, and some have all three.
-            given = [int(settings.get(each, _UNLIMITED)) for each in (name, "message.timestamp.difference.max.ms")]
+            limits = [int(settings.get(each, _UNLIMITED)) for each in (name, "message.timestamp.difference.max.ms")]
             is_kept = settings.get("message.timestamp.type") != "LogAppendTime"
-            return min(given) if is_kept and min(given) < _UNLIMITED else None
+            return min(limits) if is_kept and min(limits) < _UNLIMITED else None
 
         return RecordLimits(
             partitions,

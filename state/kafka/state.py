@@ -149,7 +149,7 @@ class KafkaState(DeclaredRows):
         raise StateAccessError(f"a KafkaState has no snapshot: read topic {self.topic!r} with a consumer")
 
     def forked(self, topology_id: str) -> KafkaState:
-        """Return this state with a topic of its own, ``TOPIC-ID`` by the id of the fork; see :meth:`State.forked`."""
+        """Return this state with a separate topic, ``TOPIC-ID`` by the id of the fork; see :meth:`State.forked`."""
         fork = copy.copy(self)
         fork.topic = topic_name(f"{self.topic}-{topology_id}")
         fork.marks_topic = f"{fork.topic}.txtopo"
@@ -177,19 +177,19 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
 
     def begin(self) -> None:
         """Make the topics if they are missing, fence, and record the epoch."""
-        there, marks = self._marks.partitions(), self._marks.marks_topic
-        if marks in there:
-            _check_marks_topic(marks, there[marks], self._marks.settings(marks))
-        if self._marks.topic not in there:
-            last = (self._last_mark().txid or 0) if marks in there else 0
+        existing_topics, marks = self._marks.partitions(), self._marks.marks_topic
+        if marks in existing_topics:
+            _check_marks_topic(marks, existing_topics[marks], self._marks.settings(marks))
+        if self._marks.topic not in existing_topics:
+            last = (self._last_mark().txid or 0) if marks in existing_topics else 0
             if last:
-                raise DivergenceError(f"{self._gone()}; the state is at transaction {last}", txid=last)
+                raise DivergenceError(f"{self._topic_gone()}; the state is at transaction {last}", txid=last)
             self._marks.create(self._marks.topic, {})
-        if marks not in there:
+        if marks not in existing_topics:
             self._marks.create(marks, {"cleanup.policy": "compact"}, partitions=1)
         partitions = self._marks.partitions().get(self._marks.topic, 1)
-        own = int(self.declared.properties.get("message.max.bytes", _LIMITS.bytes_max))  # type: ignore[arg-type]
-        self._limits = RecordLimits.of_settings(partitions, self._marks.settings(self._marks.topic), own)
+        bytes_max_of_topic = int(self.declared.properties.get("message.max.bytes", _LIMITS.bytes_max))  # type: ignore[arg-type]
+        self._limits = RecordLimits.of_settings(partitions, self._marks.settings(self._marks.topic), bytes_max_of_topic)
         self._commit([], lambda mark: attrs.evolve(mark, epoch=self._epoch))
 
     @property
@@ -205,9 +205,9 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
     def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table:
         """Return rows with the fields, in memory; see :meth:`TakesRows.rows_to_write`."""
         fitted = in_memory(super().rows_to_write(rows, mode))
-        found = misfit_of_records(fitted, self._limits) if fitted.num_rows else None
-        if found is not None:
-            raise FieldsError(f"state {self._owner.state!r}, row {found[0]}: {found[1]}; nothing was written")
+        misfit = misfit_of_records(fitted, self._limits) if fitted.num_rows else None
+        if misfit is not None:
+            raise FieldsError(f"state {self._owner.state!r}, row {misfit[0]}: {misfit[1]}; nothing was written")
         return fitted
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
@@ -216,12 +216,12 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
 
     def roll_back(self, txid: int | None) -> None:
         """Forget later transactions, whose records stay; see :meth:`CanBeRepaired.roll_back`."""
-        wanted, last = txid or 0, self._last_mark().txid or 0
-        if wanted == last:
+        target, last = txid or 0, self._last_mark().txid or 0
+        if target == last:
             return
-        if wanted > last or not self.declared.publishes_again:
-            raise StateAccessError(f"state {self._owner.state!r} is at transaction {last}, not {wanted}: {_NO_PAST}")
-        self._commit([], lambda mark: mark.rolled_back(wanted, self._epoch), is_behind=True)
+        if target > last or not self.declared.publishes_again:
+            raise StateAccessError(f"state {self._owner.state!r} is at transaction {last}, not {target}: {_NO_PAST}")
+        self._commit([], lambda mark: mark.rolled_back(target, self._epoch), is_behind=True)
 
     def record_turn(self, txid: int) -> None:
         """Keep in the mark that the topology has gone back; see :meth:`CanBeRepaired.record_turn`."""
@@ -251,7 +251,7 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
         if self._writer is None:
             self._last_mark()  # a coordinator that is too late leaves without a trace
             if self._mark.txid and self._marks.topic not in self._marks.partitions():
-                raise StateFailure(self._gone())
+                raise StateFailure(self._topic_gone())
             self._writer = self.declared.writer(self._marks, self._limits)
             try:
                 self._marks.wait_until_stable(self.declared.retry_secs)
@@ -276,7 +276,7 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
             raise
         self._mark = mark
 
-    def _gone(self) -> str:
+    def _topic_gone(self) -> str:
         return (
             f"topic {self._marks.topic!r} of {self.declared.servers} is gone: create it again, with as many partitions "
             "as it had. The records that it had are not published again"
@@ -289,19 +289,19 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
 
     def _last_mark(self) -> Mark:
         """Return the last mark that is visible; raise if it is not this coordinator's to write."""
-        found = self._marks.read()
+        mark = self._marks.read()
         address = f"topic {self._marks.topic!r} of {self.declared.servers}"
-        if found is None:
+        if mark is None:
             attrs.evolve(self._mark, txid=None).check_seen(self._mark.txid, address)
             return self._mark
-        is_ours = found.identity == self._mark.identity
+        is_ours = mark.identity == self._mark.identity
         if is_ours:
-            found.check_epoch(self._epoch, address)  # before the owner, which a rename at a later epoch has changed
-        found.check_owner(self._owner, address)
-        found.check_epoch(self._epoch, address)
+            mark.check_epoch(self._epoch, address)  # before the owner, which a rename at a later epoch has changed
+        mark.check_owner(self._owner, address)
+        mark.check_epoch(self._epoch, address)
         if is_ours:
-            found.check_seen(self._mark.txid, address)
-        return found
+            mark.check_seen(self._mark.txid, address)
+        return mark
 
 
 class KafkaTable(MarkedTable, CanBeRenamed):
@@ -360,14 +360,14 @@ class KafkaTable(MarkedTable, CanBeRenamed):
 
         The transactional id is made of the topic's name, so it stays.
         """
-        found = self.mark()
-        if found is None:
+        own_mark = self.mark()
+        if own_mark is None:
             return
-        found.check_epoch(epoch, self.address)
+        own_mark.check_epoch(epoch, self.address)
         writer = self._declared.writer(self._marks)
         try:
             self._marks.wait_until_stable(self._declared.retry_secs)
-            mark = self.mark() or found
+            mark = self.mark() or own_mark
             mark.check_epoch(epoch, self.address)
             owner = Owner(topology_id, name, mark.owner.incarnation)
             writer.write([], attrs.evolve(mark, owner=owner, epoch=epoch), self._declared.transaction_secs)
@@ -397,5 +397,5 @@ def _check_marks_topic(name: str, partitions: int, settings: Mapping[str, str]) 
 
 def topic_name(text: str) -> str:
     """Return a text as the name of a topic, with a hash if characters of it had to go."""
-    made = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:200]
-    return made if made == text else f"{made}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:200]
+    return name if name == text else f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"

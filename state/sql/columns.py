@@ -97,10 +97,10 @@ def column_type(name: str, kind: pa.DataType) -> ColumnType:
     if pa.types.is_decimal(kind):
         exact = f"NUMERIC({kind.precision}, {kind.scale})"
         return ColumnType(exact, "TEXT", lambda value: format(value, "f"), Decimal)
-    found = _TYPES.get(kind)
-    if found is None:
+    type_name = _TYPES.get(kind)
+    if type_name is None:
         raise FieldsError(f"field {name!r} is {ddl_name(kind)}, which an SQL table has no column for; use {_NAMES}")
-    return found
+    return type_name
 
 
 def checked_names(names: Sequence[str]) -> None:
@@ -117,16 +117,16 @@ def misfit_in_columns(rows: pa.Table, key: Fields, *, is_postgresql: bool) -> tu
     for name in rows.column_names:
         column = rows[name]
         if pa.types.is_string(column.type) and is_postgresql:
-            found = _first(pc.match_substring(column, "\x00"))
-            if found is not None:
-                return found, f"field {name!r} has a text with a zero character, which PostgreSQL can't keep"
+            misfit_at = _first_true(pc.match_substring(column, "\x00"))
+            if misfit_at is not None:
+                return misfit_at, f"field {name!r} has a text with a zero character, which PostgreSQL can't keep"
         if pa.types.is_floating(column.type) and not is_postgresql:
-            found = _first(pc.is_nan(column))
-            if found is not None:
-                return found, f"field {name!r} is NaN, of which SQLite would make null"
+            misfit_at = _first_true(pc.is_nan(column))
+            if misfit_at is not None:
+                return misfit_at, f"field {name!r} is NaN, of which SQLite would make null"
         if not has_years(column):
-            found = next(at for at in range(rows.num_rows) if not has_years(column.slice(at, 1)))
-            return found, f"field {name!r} has a time outside of the years 1 to 9999"
+            misfit_at = next(at for at in range(rows.num_rows) if not has_years(column.slice(at, 1)))
+            return misfit_at, f"field {name!r} has a time outside of the years 1 to 9999"
     sizes = [
         pc.binary_length(rows[name]).cast(pa.int64())
         for name in key
@@ -136,13 +136,13 @@ def misfit_in_columns(rows: pa.Table, key: Fields, *, is_postgresql: bool) -> tu
         total = sizes[0]
         for size in sizes[1:]:
             total = pc.add(total, size)
-        found = _first(pc.greater(total, KEY_BYTES_MAX))
-        if found is not None:
-            return found, f"the key has more than {KEY_BYTES_MAX:,} bytes, which no index of PostgreSQL takes"
+        misfit_at = _first_true(pc.greater(total, KEY_BYTES_MAX))
+        if misfit_at is not None:
+            return misfit_at, f"the key has more than {KEY_BYTES_MAX:,} bytes, which no index of PostgreSQL takes"
     return None
 
 
-def _first(is_wrong: Any) -> int | None:
+def _first_true(is_wrong: Any) -> int | None:
     """Return the position of the first true value; None if there is none."""
     at = pc.index(is_wrong, True).as_py()
     return None if at < 0 else at

@@ -103,8 +103,8 @@ class Transaction(ABC):
     def all(self, columns: Columns, where: str = "", parameters: Sequence[Any] = ()) -> pa.Table:
         """Return the rows of the table for which a condition holds."""
         names = ", ".join(self.names(columns))
-        found = self.run(f"SELECT {names} FROM {self.table} {where}", tuple(parameters))  # noqa: S608 - quoted
-        return self.arrow(found.fetchall(), columns)
+        result = self.run(f"SELECT {names} FROM {self.table} {where}", tuple(parameters))  # noqa: S608 - quoted
+        return self.arrow(result.fetchall(), columns)
 
     @abstractmethod
     def type_of(self, column: ColumnType) -> str:
@@ -144,16 +144,16 @@ class _PostgreSql(Transaction):
         names = ", ".join(f"t.{name}" for name in self.names(columns))
         key = ", ".join(self.names(columns)[: columns.keys])
         statement = f"SELECT {names} FROM {self._unnested(columns, columns.keys)} AS k({key}) JOIN {self.table} AS t USING ({key})"  # noqa: S608, E501 - quoted
-        found = [self.run(statement, tuple(python_columns(part))).fetchall() for part in _portions(keys)]
-        return self.arrow([row for rows in found for row in rows], columns)
+        results = [self.run(statement, tuple(python_columns(part))).fetchall() for part in _portions(keys)]
+        return self.arrow([row for rows in results for row in rows], columns)
 
     def upsert(self, rows: pa.Table, columns: Columns) -> None:
         names = self.names(columns)
         key, value = names[: columns.keys], names[columns.keys :]
-        put = ", ".join(f"{name} = EXCLUDED.{name}" for name in value)
+        assignments = ", ".join(f"{name} = EXCLUDED.{name}" for name in value)
         statement = (
             f"INSERT INTO {self.table} ({', '.join(names)}) SELECT * FROM {self._unnested(columns, len(names))} "  # noqa: S608 - quoted
-            f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {put}"
+            f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {assignments}"
         )
         for part in _portions(rows):
             self.run(statement, tuple(python_columns(part)))
@@ -171,10 +171,10 @@ class _PostgreSql(Transaction):
 
     def delete(self, keys: pa.Table, columns: Columns) -> None:
         key = self.names(columns)[: columns.keys]
-        same = " AND ".join(f"t.{name} = k.{name}" for name in key)
+        condition = " AND ".join(f"t.{name} = k.{name}" for name in key)
         statement = (
             f"DELETE FROM {self.table} AS t USING {self._unnested(columns, columns.keys)} AS k({', '.join(key)}) "  # noqa: S608 - quoted
-            f"WHERE {same}"
+            f"WHERE {condition}"
         )
         for part in _portions(keys):
             self.run(statement, tuple(python_columns(part)))
@@ -192,52 +192,52 @@ class _Sqlite(Transaction):
         return column.sqlite
 
     def arrow(self, rows: Sequence[Any], columns: Columns) -> pa.Table:
-        found = [
+        arrays = [
             values if make is None else [None if value is None else make(value) for value in values]
             for values, make in zip(
                 zip(*rows, strict=True), (each.of_sqlite for each in columns.types.values()), strict=False
             )
         ]
-        return _arrow(found, columns.schema)
+        return _arrow(arrays, columns.schema)
 
     def of_keys(self, keys: pa.Table, columns: Columns) -> pa.Table:
         names = self.names(columns)
         key = ", ".join(names[: columns.keys])
-        found: list[Any] = []
+        rows: list[Any] = []
         for part in _portions(keys, _KEYS_AT_ONCE // columns.keys):
             marks = ", ".join([f"({', '.join('?' * columns.keys)})"] * part.num_rows)
             statement = f"SELECT {', '.join(names)} FROM {self.table} WHERE ({key}) IN (VALUES {marks})"  # noqa: S608 - quoted
-            given = tuple(value for row in self._rows(part, columns) for value in row)
-            found += self.run(statement, given).fetchall()
-        return self.arrow(found, columns)
+            parameters = tuple(value for row in self._rows(part, columns) for value in row)
+            rows += self.run(statement, parameters).fetchall()
+        return self.arrow(rows, columns)
 
     def upsert(self, rows: pa.Table, columns: Columns) -> None:
         names = self.names(columns)
-        put = ", ".join(f"{name} = excluded.{name}" for name in names[columns.keys :])
-        self._insert(rows, columns, f" ON CONFLICT ({', '.join(names[: columns.keys])}) DO UPDATE SET {put}")
+        assignments = ", ".join(f"{name} = excluded.{name}" for name in names[columns.keys :])
+        self._insert(rows, columns, f" ON CONFLICT ({', '.join(names[: columns.keys])}) DO UPDATE SET {assignments}")
 
     def append(self, rows: pa.Table, columns: Columns) -> None:
         self._insert(rows, columns)
 
     def delete(self, keys: pa.Table, columns: Columns) -> None:
-        same = " AND ".join(f"{name} = ?" for name in self.names(columns)[: columns.keys])
-        self._many(f"DELETE FROM {self.table} WHERE {same}", keys, columns)  # noqa: S608 - quoted
+        condition = " AND ".join(f"{name} = ?" for name in self.names(columns)[: columns.keys])
+        self._execute_many(f"DELETE FROM {self.table} WHERE {condition}", keys, columns)  # noqa: S608 - quoted
 
     def _insert(self, rows: pa.Table, columns: Columns, conflict: str = "") -> None:
         names = self.names(columns)
         marks = ", ".join("?" * len(names))
-        self._many(f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ({marks}){conflict}", rows, columns)  # noqa: S608 - quoted
+        self._execute_many(f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ({marks}){conflict}", rows, columns)  # noqa: S608 - quoted
 
-    def _many(self, statement: str, rows: pa.Table, columns: Columns) -> None:
+    def _execute_many(self, statement: str, rows: pa.Table, columns: Columns) -> None:
         for part in _portions(rows):
             self.run(statement, self._rows(part, columns))
 
     def _rows(self, rows: pa.Table, columns: Columns) -> list[tuple[Any, ...]]:
-        made = []
+        converted = []
         for name in rows.column_names:
             values, make = column_values(rows[name]), columns.types[name].to_sqlite
-            made.append(values if make is None else [None if value is None else make(value) for value in values])
-        return list(zip(*made, strict=True))
+            converted.append(values if make is None else [None if value is None else make(value) for value in values])
+        return list(zip(*converted, strict=True))
 
 
 @attrs.define(eq=False)
@@ -270,11 +270,11 @@ class Database:
         return quoted
 
     @contextlib.contextmanager
-    def transaction(self, what: str, table: str, schema: str | None, *, is_write: bool) -> Iterator[Transaction]:
+    def transaction(self, problem: str, table: str, schema: str | None, *, is_write: bool) -> Iterator[Transaction]:
         """Begin a transaction, and commit it at the end.
 
         Args:
-            what: what is done, for an error.
+            problem: what is done, for an error.
             table: the name of the table that it is about.
             schema: the schema that the table is in; None for the database's default.
             is_write: whether anything may be written.
@@ -297,12 +297,12 @@ class Database:
                     yield _Sqlite(connection, name)
         except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
             why = getattr(error, "orig", None) or error
-            raise StateFailure(f"{what} in {self.shown}: {self._discreet(why)}") from None
+            raise StateFailure(f"{problem} in {self.shown}: {self._discreet(why)}") from None
         except Exception as error:
             # COPY speaks with the driver itself.
             if type(error).__module__.partition(".")[0] != "psycopg":
                 raise
-            raise StateFailure(f"{what} in {self.shown}: {self._discreet(error)}") from None
+            raise StateFailure(f"{problem} in {self.shown}: {self._discreet(error)}") from None
 
     def close(self) -> None:
         """Close its connections."""
@@ -362,8 +362,8 @@ def database_of(url: str, *, keeps_connection: bool = False) -> Database:
     Raises:
         ConfigError: there is no such database, or a package is missing.
     """
-    given = _resolved(url)
-    parsed = _parsed(given)
+    resolved = _resolved(url)
+    parsed = _parsed(resolved)
     import sqlalchemy as sa  # noqa: PLC0415 - an extra of the installation
 
     options: dict[str, Any] = {"connect_args": {"timeout": WAIT_SECS}}

@@ -80,7 +80,7 @@ class DeclaredSqlTable(State):
         return snapshot_of(self.table(), txid)
 
     def forked(self, topology_id: str) -> Self:
-        """Return this state with a table of its own in the same database, which begins empty; see :class:`State`."""
+        """Return this state with a separate table in the same database, which begins empty; see :class:`State`."""
         fork = copy.copy(self)
         fork.table_name = f"{self.table_name}_{topology_id}"
         if len(fork.table_name.encode()) > TABLE_BYTES_MAX:
@@ -126,10 +126,10 @@ class OpenedSqlTable(HasNotedRows, CanBeRepaired):
     def _write(self, txid: int, rows: pa.Table) -> None:
         # 1. A crash before the commit leaves nothing. 2. One during it, or a lost answer, leaves a database that has
         # the rows with the mark, or neither: whoever comes next reads the mark, and does nothing or all of it again.
-        with self._table.transaction("can't be written") as (own, marks):
+        with self._table.transaction("can't be written") as (table, marks):
             mark = self._locked(marks)
             if mark.txid is None or mark.txid < txid:
-                self._put(own, rows, mark.txid or 0)
+                self._put(table, rows, mark.txid or 0)
                 mark = attrs.evolve(mark, txid=txid)
                 put_mark(marks, self._table.name, mark)
         self._seen = mark.txid
@@ -143,14 +143,14 @@ class OpenedSqlTable(HasNotedRows, CanBeRepaired):
 
         A keyed table can only be emptied: it has no earlier values.
         """
-        wanted = txid or 0
-        with self._table.transaction("can't be rolled back") as (own, marks):
+        target_txid = txid or 0
+        with self._table.transaction("can't be rolled back") as (table, marks):
             mark = self._locked(marks)
-            if (mark.txid or 0) != wanted:
-                if wanted > (mark.txid or 0) or (self._columns.keys and wanted):
-                    raise StateAccessError(not_kept(self._table, wanted, mark.txid), txid=txid)
-                own.run(f"DELETE FROM {own.table} WHERE {own.quoted('txid')} > {wanted:d}")  # noqa: S608 - a number
-                mark = mark.rolled_back(wanted, self._epoch)
+            if (mark.txid or 0) != target_txid:
+                if target_txid > (mark.txid or 0) or (self._columns.keys and target_txid):
+                    raise StateAccessError(not_kept(self._table, target_txid, mark.txid), txid=txid)
+                table.run(f"DELETE FROM {table.table} WHERE {table.quoted('txid')} > {target_txid:d}")  # noqa: S608 - a number
+                mark = mark.rolled_back(target_txid, self._epoch)
                 put_mark(marks, self._table.name, mark)
         self._seen = mark.txid
 
@@ -169,7 +169,7 @@ class OpenedSqlTable(HasNotedRows, CanBeRepaired):
         self._table.database.close()
 
     @abstractmethod
-    def _put(self, own: Transaction, rows: pa.Table, last: int) -> None:
+    def _put(self, table: Transaction, rows: pa.Table, last: int) -> None:
         """Write rows in a transaction on a table that has all transactions up to ``last``."""
 
     def _mark(self) -> Mark:
@@ -192,9 +192,9 @@ class OpenedSqlTable(HasNotedRows, CanBeRepaired):
         return mark
 
     def _refuse(self, rows: pa.Table, key_of: Any) -> None:
-        found = misfit_in_columns(rows, self.declared.key, is_postgresql=self._table.database.is_postgresql)
-        if found is not None:
-            at, why = found
+        misfit = misfit_in_columns(rows, self.declared.key, is_postgresql=self._table.database.is_postgresql)
+        if misfit is not None:
+            at, why = misfit
             raise FieldsError(f"state {self._owner.state!r}, {key_of(at)}: {why}; nothing was written")
 
 

@@ -90,10 +90,10 @@ class OpenedSqlState(OpenedSqlTable):
         self._refuse_misfits(fitted.table)
         if not keys:
             return []
-        asked = fitted.table.group_by(fitted.table.column_names).aggregate([])
-        with self._table.transaction("can't be read", is_write=False) as (own, _):
-            found = self._format.read(own.of_keys(asked, self._columns))
-        return [found.get(key) for key in fitted.keys]
+        key_rows = fitted.table.group_by(fitted.table.column_names).aggregate([])
+        with self._table.transaction("can't be read", is_write=False) as (table, _):
+            stored = self._format.read(table.of_keys(key_rows, self._columns))
+        return [stored.get(key) for key in fitted.keys]
 
     def check(self, values: KeyedWrites) -> None:
         """Raise a ``FieldsError`` if a key or value does not fit, or the database would not take it."""
@@ -104,12 +104,12 @@ class OpenedSqlState(OpenedSqlTable):
         self._refuse_misfits(rows)
         return rows
 
-    def _put(self, own: Transaction, rows: pa.Table, last: int) -> None:  # noqa: ARG002 - a value replaces the one before
+    def _put(self, table: Transaction, rows: pa.Table, last: int) -> None:  # noqa: ARG002 - a value replaces the one before
         is_put = pc.is_valid(rows[TXID_FIELD])
         removed = rows.filter(pc.invert(is_put)).select(list(self.declared.key))
         if removed.num_rows:
-            own.delete(removed, self._columns)
-        own.upsert(rows.filter(is_put), self._columns)
+            table.delete(removed, self._columns)
+        table.upsert(rows.filter(is_put), self._columns)
 
     def _refuse_misfits(self, rows: pa.Table) -> None:
         self._refuse(

@@ -30,8 +30,8 @@ def read_mark(transaction: Transaction, name: str, *, locks: bool = False) -> Ma
     """Return the mark of the table ``name``, None without one; ``locks`` it, and the table, for the transaction."""
     lock = " FOR UPDATE" if locks and transaction.connection.dialect.name == "postgresql" else ""
     at = "%s" if transaction.connection.dialect.name == "postgresql" else "?"
-    found = transaction.all(_COLUMNS, f"WHERE name = {at}{lock}", [name]).to_pylist()
-    return Mark.of_row(found[0]) if found else None
+    rows = transaction.all(_COLUMNS, f"WHERE name = {at}{lock}", [name]).to_pylist()
+    return Mark.of_row(rows[0]) if rows else None
 
 
 def put_mark(transaction: Transaction, name: str, mark: Mark) -> None:

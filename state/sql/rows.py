@@ -69,5 +69,5 @@ class OpenedSqlRows(AppendsNotedRows, OpenedSqlTable):
         self._refuse(fitted, lambda at: f"row {at}")
         return fitted
 
-    def _put(self, own: Transaction, rows: pa.Table, last: int) -> None:
-        own.append(rows.filter(pc.greater(rows[TXID_FIELD], last)), self._columns)
+    def _put(self, table: Transaction, rows: pa.Table, last: int) -> None:
+        table.append(rows.filter(pc.greater(rows[TXID_FIELD], last)), self._columns)

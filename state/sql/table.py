@@ -37,9 +37,9 @@ class SqlTable(MarkedTable, CanBeRenamed):
         return self.database.address_of(self.name, self.schema)
 
     @contextlib.contextmanager
-    def transaction(self, what: str, *, is_write: bool = True) -> Iterator[tuple[Transaction, Transaction]]:
+    def transaction(self, problem: str, *, is_write: bool = True) -> Iterator[tuple[Transaction, Transaction]]:
         """Begin a transaction on the table and on the marks; see :meth:`Database.transaction`."""
-        text = f"the table {self.name!r} {what}"
+        text = f"the table {self.name!r} {problem}"
         with self.database.transaction(text, self.name, self.schema, is_write=is_write) as rows:
             marks = type(rows)(rows.connection, self._quoted(rows, MARKS_TABLE))
             yield rows, marks
@@ -179,14 +179,14 @@ class SqlTable(MarkedTable, CanBeRenamed):
             primary = inspector.get_pk_constraint(self.name, self.schema).get("constrained_columns", [])
         except sa.exc.NoSuchTableError:
             return "SQLite takes it for one that is there, whose name differs in capital letters only"
-        found = {str(column["name"]): str(column["type"].compile(dialect)).upper() for column in columns}
+        types = {str(column["name"]): str(column["type"].compile(dialect)).upper() for column in columns}
         declared = {name: rows.type_of(kind) for name, kind in self.columns.types.items()}
         wrong = [
-            f"{name} {found.get(name, 'is missing')}, not {kind}"
+            f"{name} {types.get(name, 'is missing')}, not {kind}"
             for name, kind in declared.items()
-            if found.get(name) != kind
+            if types.get(name) != kind
         ]
-        more = [f"{name} {kind}, which is not declared" for name, kind in found.items() if name not in declared]
+        more = [f"{name} {kind}, which is not declared" for name, kind in types.items() if name not in declared]
         if wrong or more:
             return f"its columns are {', '.join([*wrong, *more])}"
         key = list(self.columns.schema.names[: self.columns.keys])

@@ -123,5 +123,5 @@ def apply_change(values: dict[str, bytes], change: Change) -> None:
         case Put(path, value):
             values[path] = bytes(value)  # a bytearray may be changed later on
         case Delete(path):
-            for other in [other for other in values if other == path or other.startswith(f"{path}/")]:
-                del values[other]
+            for below in [below for below in values if below == path or below.startswith(f"{path}/")]:
+                del values[below]

@@ -121,13 +121,13 @@ class ObjectStore(Store):
         if path:
             with self._current(checked_path(path).partition("/")[0]) as replica:
                 return names_below(replica.values, path)
-        found = []
+        names = []
         with _naming_errors(self._address):
             for name in self._folder.folders():
                 replica = _Log(self._folder, name).follow()
                 if replica.term is not None and replica.values:
-                    found.append(replica.term.topology_id)
-        return sorted(found)
+                    names.append(replica.term.topology_id)
+        return sorted(names)
 
     def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> ObjectLead:
         """Take the lead of a topology, and increment its epoch; see :meth:`Store.take_lead`.
@@ -171,13 +171,13 @@ def _probe(folder: ObjectFolder) -> None:
     name, first, second = f"{_PROBE}{uuid.uuid4().hex}", b"1", b"2"
     version = folder.replace(name, first, None)
     try:
-        taken = folder.put_if_absent(name, second)
+        was_overwritten = folder.put_if_absent(name, second)
         folder.put(name, second)
         stale = folder.replace(name, first, version) is not None
     finally:
         folder.delete(name)
-    if taken or stale:
-        lacking = "a put of a name that is taken (If-None-Match)" if taken else "a stale put (If-Match)"
+    if was_overwritten or stale:
+        lacking = "a put of a name that is taken (If-None-Match)" if was_overwritten else "a stale put (If-Match)"
         raise ConfigError(
             f"{folder} takes {lacking}, so two coordinators could both write there; use another store, or keep the "
             "coordinator state in ZooKeeper"
@@ -186,7 +186,7 @@ def _probe(folder: ObjectFolder) -> None:
 
 def _wait_for_lead(log: _Log) -> None:
     """Return once nobody holds the lead, or its holder is gone or silent for its lease; AlreadyRunning if it writes."""
-    seen, term = log.replica.number, log.replica.term
+    number, term = log.replica.number, log.replica.term
     if term is None:
         return
     deadline = time.monotonic() + term.holder.session_timeout_secs
@@ -194,7 +194,7 @@ def _wait_for_lead(log: _Log) -> None:
         time.sleep(min(_LOOK_SECS, term.holder.session_timeout_secs / 10))
         now = log.follow()
         assert now.term is not None, "it was there"
-        if now.number > seen and not now.term.is_over:
+        if now.number > number and not now.term.is_over:
             raise refusal(term.topology_id, now.term.holder)
         term = now.term
 
@@ -237,21 +237,21 @@ class _Log:
             # that has been free again, which a late request may take, and the missing entry has never been there.
             if self.folder.version(self.base_path) == self.base_version:
                 return self.replica
-            found = self._read_base()
-            if found is None or found.number <= first:
+            base = self._read_base()
+            if base is None or base.number <= first:
                 return self.replica
-            self.replica = found
+            self.replica = base
 
     def counts(self) -> bool:
         """Whether the entry that was put last counts: a base that has its number is of another one by that name."""
-        found = self._read_base()
-        return found is None or found.number < self.replica.number
+        base = self._read_base()
+        return base is None or base.number < self.replica.number
 
     def _read_base(self) -> Replica | None:
-        found = self.folder.read(self.base_path)
-        if found is None:
+        answer = self.folder.read(self.base_path)
+        if answer is None:
             return None
-        content, self.base_version = found
+        content, self.base_version = answer
         return Replica.from_bytes(content)
 
     def put(self, entry: Entry, secs: float) -> bool:
@@ -276,16 +276,16 @@ class _Log:
 
     def _read_on(self) -> None:
         """Apply the entries that come next: one, if it is there, then several at a time."""
-        many = 1
+        count = 1
         while True:
             first = self.replica.number + 1
-            asked = [beside(functools.partial(self._entry, number)) for number in range(first, first + many)]
-            for answer in asked:
+            reads = [beside(functools.partial(self._entry, number)) for number in range(first, first + count)]
+            for answer in reads:
                 content = answer()
                 if content is None:
                     return
                 self.replica.apply(Entry.from_bytes(content), len(content))
-            many = _READ_MAX
+            count = _READ_MAX
 
     def _entry(self, number: int) -> bytes | None:
         with contextlib.suppress(FileNotFoundError):
@@ -353,8 +353,8 @@ class ObjectLead(Lead):
             for each in [self._in_doubt, entry] if self._in_doubt is not None else [entry]:
                 self._in_doubt = each
                 if not self._log.put(each, self._lease_secs):
-                    found = self._log.follow().term
-                    raise self._lose(None if found is None else found.epoch)
+                    term = self._log.follow().term
+                    raise self._lose(None if term is None else term.epoch)
                 self._in_doubt = None
         self._written = time.monotonic()
 
@@ -384,11 +384,11 @@ class ObjectLead(Lead):
             version = log.folder.replace(log.base_path, content, log.base_version)
             if version is None:
                 # Its answer was lost, or that of an earlier one; or a later leader has replaced it.
-                found = log.folder.read(log.base_path)
-                if found is None or found[0] != content:
-                    log.base_version = None if found is None else found[1]
+                base_answer = log.folder.read(log.base_path)
+                if base_answer is None or base_answer[0] != content:
+                    log.base_version = None if base_answer is None else base_answer[1]
                     return
-                version = found[1]
+                version = base_answer[1]
             with log.lock:
                 log.base_version = version
                 log.replica.base_number, log.replica.base_bytes = base.number, len(content)
@@ -411,9 +411,9 @@ class ObjectLead(Lead):
             self._remove(map(int, folder.names(f"{self._log.name}/log")), self._log.replica.fences)
 
     def _remove(self, numbers: Iterable[int], fences: Collection[int]) -> None:
-        kept = set(fences)
+        kept_fences = set(fences)
         for number in numbers:
-            if number <= self._log.replica.base_number and number not in kept:
+            if number <= self._log.replica.base_number and number not in kept_fences:
                 self._log.folder.delete(self._log.path_of(number))
 
     @contextlib.contextmanager

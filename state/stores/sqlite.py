@@ -150,10 +150,10 @@ class SqliteStore(Store):
 
     def _has_format(self) -> bool:
         """Return whether the file has a format; not if it is new. Raise a StopError if it is another one than ours."""
-        found = self._format()
-        if found.number:
-            refuse_other(f"the store {self.path}", found, COORDINATOR_STATE)
-        return found.number > 0
+        stored_format = self._format()
+        if stored_format.number:
+            refuse_other(f"the store {self.path}", stored_format, COORDINATOR_STATE)
+        return stored_format.number > 0
 
     def _format(self) -> Format:
         (number,) = self._connection.execute("PRAGMA user_version").fetchone()
@@ -266,12 +266,12 @@ def damage_of_store(path: Path) -> str | None:
         return None
     with _naming_errors(path), contextlib.closing(sqlite3.connect(path, timeout=SqliteStore.busy_secs)) as connection:
         try:
-            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         except sqlite3.DatabaseError as error:
             if not _is_damage(error):
                 raise
-            found = str(error)
-    return None if found == "ok" else " ".join(found.split())
+            verdict = str(error)
+    return None if verdict == "ok" else " ".join(verdict.split())
 
 
 def set_damaged_store_aside(path: Path, owner: str) -> Path:
@@ -289,8 +289,8 @@ def set_damaged_store_aside(path: Path, owner: str) -> Path:
             name = lock_path.name.removeprefix(f"{path.name}.").removesuffix(".lock").rpartition("-")[0]
             with _naming_errors(lock_path):
                 stack.callback(_take_lock(lock_path, name, Holder.of_this_process(owner)).free)
-        taken = {each.name for each in paths_in(path.parent, f"{glob.escape(path.name)}*.{_ASIDE}*")}
-        number = next(n for n in itertools.count(1) if not any(name.endswith(f"{_ASIDE}{n}") for name in taken))
+        used_names = {each.name for each in paths_in(path.parent, f"{glob.escape(path.name)}*.{_ASIDE}*")}
+        number = next(n for n in itertools.count(1) if not any(name.endswith(f"{_ASIDE}{n}") for name in used_names))
         # The database first: after a crash here, SQLite removes what is left beside a database that is missing.
         for suffix in ("", "-wal", "-shm"):
             file = path.with_name(f"{path.name}{suffix}")
@@ -346,10 +346,10 @@ def _take_lock(path: Path, topology_id: str, holder: Holder) -> _FileLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            other = Holder.from_bytes(_content(descriptor))
+            current_holder = Holder.from_bytes(_content(descriptor))
             os.close(descriptor)
             if time.monotonic() > deadline:
-                raise refusal(topology_id, other) from None
+                raise refusal(topology_id, current_holder) from None
             threading.Event().wait(_POLL_SECS)
             continue
         if _is_file(descriptor, path):

@@ -51,7 +51,14 @@ import attrs
 from state.stores.holder import GRACE_SECS, Holder, loss, refusal
 from state.stores.paths import checked_changes, checked_path, checked_topology_id, decoded_segment, encoded_path
 from state.stores.znodes import CreateNode, DeleteNode, SetNode, Step, Znodes, steps, value_of
-from state.stores.zookeeper_session import Answer, Applied, AwakeDeadline, NotAsExpected, Unknown, ZooKeeperSession
+from state.stores.zookeeper_session import (
+    Answer,
+    Applied,
+    AwakeDeadline,
+    ConditionFailed,
+    OutcomeUnknown,
+    ZooKeeperSession,
+)
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Delete, Lead, Store
 from txtopo.config import to_servers
@@ -107,8 +114,8 @@ class ZooKeeperStore(Store):
 
     def read(self, path: str) -> bytes | None:
         """Return the value at ``path``, or None."""
-        found = self.session.data(self.node_of(checked_path(path)))
-        return None if found is None else value_of(found[0])
+        node = self.session.data(self.node_of(checked_path(path)))
+        return None if node is None else value_of(node[0])
 
     def children(self, path: str) -> list[str]:
         """Return the sorted names directly below ``path`` (``""``: the topology ids)."""
@@ -170,8 +177,8 @@ class _Claim:
             # Read before the holder node is created: if the session ends right after it, is_held() finds out.
             sessions_lost = self.session.sessions_lost
             epoch, version = self._epoch()
-            found = self.session.data(holder_node)
-            in_place = None if found is None else _holder_in(found[0])
+            holder_data = self.session.data(holder_node)
+            in_place = None if holder_data is None else _holder_in(holder_data[0])
             if in_place is not None:
                 if in_place.token == self.holder.token:
                     # The transaction was applied, although its answer was lost.
@@ -193,10 +200,10 @@ class _Claim:
                 return _Term(next_epoch, self.epoch_node, answer.last.version, sessions_lost)
 
     def _epoch(self) -> tuple[int, int]:
-        found = self.session.data(self.epoch_node)
-        if found is None:
+        epoch_data = self.session.data(self.epoch_node)
+        if epoch_data is None:
             raise StopError(f"the node {self.epoch_node} was deleted while the lead was taken; start again")
-        data, stat = found
+        data, stat = epoch_data
         return int(data), stat.version
 
     def _wait_or_refuse(self, in_place: Holder, started: float) -> None:
@@ -274,9 +281,9 @@ class ZooKeeperLead(Lead):
                 return
             self._lost = loss(self._topology_id, self.epoch, self.epoch)
             deadline = AwakeDeadline(_RELEASE_SECS)
-            answer: Answer = Unknown()
+            answer: Answer = OutcomeUnknown()
             # Again after a lost answer: if the node is gone already, the transaction fails, which ends the loop.
-            while isinstance(answer, Unknown) and not deadline.is_over:
+            while isinstance(answer, OutcomeUnknown) and not deadline.is_over:
                 transaction = self._session.client.transaction()
                 transaction.check(self._term.epoch_node, self._term.epoch_version)
                 transaction.delete(_holder_node(self._term.epoch_node))
@@ -290,20 +297,20 @@ class ZooKeeperLead(Lead):
         znodes, self._znodes = self._znodes, None
         if znodes is None:
             znodes = self._read_znodes()
-        done = 0
+        steps_done = 0
         for step in steps(znodes, changes):
             answer = self._session.commit(self._transaction(step), deadline)
             match answer:
                 case Applied():
-                    done = step.changes_done
-                case Unknown():
+                    steps_done = step.changes_done
+                case OutcomeUnknown():
                     self._in_doubt = True
-                    return changes[done:]
-                case NotAsExpected(position):
+                    return changes[steps_done:]
+                case ConditionFailed(position):
                     if position < _CHECKS:
                         # The epoch has changed, or the holder node is gone. Otherwise a node is not as planned.
                         raise self._found_lost()
-                    return changes[done:]
+                    return changes[steps_done:]
                 case _:
                     assert_never(answer)
         self._znodes = znodes
@@ -327,8 +334,8 @@ class ZooKeeperLead(Lead):
         return transaction
 
     def _found_lost(self) -> LostLead:
-        found = self._session.data(self._term.epoch_node)
-        self._lost = loss(self._topology_id, self.epoch, None if found is None else int(found[0]))
+        epoch_data = self._session.data(self._term.epoch_node)
+        self._lost = loss(self._topology_id, self.epoch, None if epoch_data is None else int(epoch_data[0]))
         if self._in_doubt:
             self._lost.message += ", except perhaps one step whose answer was lost with the connection"
         return self._lost

@@ -59,7 +59,7 @@ class Applied:
 
 
 @attrs.frozen
-class NotAsExpected:
+class ConditionFailed:
     """A transaction was not applied: a node exists, is missing, or has another version."""
 
     position: int
@@ -67,11 +67,11 @@ class NotAsExpected:
 
 
 @attrs.frozen
-class Unknown:
+class OutcomeUnknown:
     """The connection was lost before the answer came: the transaction may have been applied."""
 
 
-Answer = Applied | NotAsExpected | Unknown
+Answer = Applied | ConditionFailed | OutcomeUnknown
 
 
 @attrs.frozen
@@ -207,8 +207,8 @@ class ZooKeeperSession:
     @property
     def session_id(self) -> int | None:
         """The id of the session, by which ephemeral nodes go; None while there is none."""
-        found = self.client.client_id
-        return None if found is None else int(found[0])
+        client_id = self.client.client_id
+        return None if client_id is None else int(client_id[0])
 
     @property
     def cut_off_secs(self) -> float:
@@ -279,9 +279,9 @@ class ZooKeeperSession:
 
     def wait_until_gone(self, node: str, secs: float) -> None:
         """Wait until a node is removed, ``secs`` have passed, or the connection breaks."""
-        gone = threading.Event()
-        if self._ask(partial(self.client.exists_async, node, watch=lambda _: gone.set())) is not None:
-            gone.wait(secs)
+        is_gone = threading.Event()
+        if self._ask(partial(self.client.exists_async, node, watch=lambda _: is_gone.set())) is not None:
+            is_gone.wait(secs)
 
     def deadline(self) -> AwakeDeadline:
         """Return the deadline for one request, including its retries."""
@@ -300,12 +300,12 @@ class ZooKeeperSession:
         except _OUTCOME_UNKNOWN:
             # The caller sends it again: not at once, and not after close(), which ends the pause.
             deadline.wait(self._closed, _RETRY_SECS)
-            return Unknown()
+            return OutcomeUnknown()
         except KazooTimeoutError as error:
             raise self._unreachable() from error
         for position, result in enumerate(results):
             if isinstance(result, _NOT_AS_EXPECTED):
-                return NotAsExpected(position)
+                return ConditionFailed(position)
             # The operations before the one that failed answer RolledBackError.
             if isinstance(result, KazooException) and not isinstance(result, RolledBackError):
                 raise StopError(

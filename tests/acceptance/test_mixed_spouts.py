@@ -22,7 +22,7 @@ from tests.acceptance.test_several_spouts import (
 from tests.topologies import values_in
 from tests.transactional.recovery.crashes import CrashError, CrashingState, CrashingStore, Fuse
 from txtopo import Config, DataFrameBolt, FailedException, Fields, Topology, TransactionalTopologyBuilder, run
-from txtopo.api.components.planned import Turn
+from txtopo.api.components.planned import BeginReason
 from txtopo.attempts import epoch_and_try
 from txtopo.errors import InternalError, PoisonTransaction
 from txtopo.files.places import folder_at
@@ -129,7 +129,7 @@ def test_the_end_comes_once_and_last(tmp_path: Path) -> None:
     assert not run_schedules(make_subject(made), range(12)).failures
     run_inline(made)
     *others, last = [transaction.planned.turn for transaction in transactions(tmp_path)]
-    assert (set(others), last) == ({Turn.INPUT}, Turn.END)
+    assert (set(others), last) == ({BeginReason.INPUT}, BeginReason.END)
 
 
 def test_what_fails_is_skipped_with_its_orders_and_clicks(tmp_path: Path) -> None:

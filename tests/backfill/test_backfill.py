@@ -19,7 +19,7 @@ from tests.crashes import Crash, dying, survives
 from tests.variants import variants
 from tests.waiting import wait_for
 from txtopo import Fields, Topology, TransactionalTopologyBuilder
-from txtopo.api.components.planned import Turn
+from txtopo.api.components.planned import BeginReason
 from txtopo.engine.control import RunControl
 from txtopo.errors import AlreadyRunning, ConfigError, DivergenceError, InternalError
 from txtopo.failpoints import armed
@@ -192,7 +192,7 @@ def test_killed_at_each_failpoint_it_goes_on(tmp_path, world, command_line, is_m
         assert at > 30, "it reaches failpoints"
 
 
-def turns_of(place: Place) -> set[Turn]:
+def turns_of(place: Place) -> set[BeginReason]:
     return {each.planned.turn for each in history_of(place.folder)}
 
 
@@ -213,11 +213,11 @@ def test_event_time(tmp_path, world, command_line):
     """
     reference, place = Place(tmp_path / "reference", windows), Place(tmp_path / "out", windows)
     with running_beside(world, reference, "minutes") as running:
-        wait_for("a quiet source", lambda: Turn.QUIET in turns_of(reference))
+        wait_for("a quiet source", lambda: BeginReason.QUIET in turns_of(reference))
         world.rows += [BAD, "w1", "w2", *(f"w{n % 2}" for n in range(20))]
         world.is_open = False
         running.result()
-    assert turns_of(reference) == {Turn.INPUT, Turn.QUIET, Turn.END}
+    assert turns_of(reference) == {BeginReason.INPUT, BeginReason.QUIET, BeginReason.END}
     place.run(like=reference.folder)
     report = place.backfill("minutes", "minutes")
     assert report.part.scratch == ("clock",)

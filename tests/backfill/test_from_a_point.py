@@ -16,7 +16,7 @@ from tests.variants import variants
 from txtopo import Config
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.files.places import folder_at
-from txtopo.journal.holds import Holding, holds_in
+from txtopo.journal.holds import BackfillHold, holds_in
 from txtopo.transactional.recovery.operations.ways import version_is_gone
 from txtopo.transactional.recovery.points import SLOT_MS
 
@@ -196,7 +196,7 @@ def test_a_version_that_it_copies_stays(place, step):
     with dying(step):
         place.backfill("minutes", "minutes", first=7)
     folder = place.folder / "_txtopo" / "backfill" / "t" / "minutes,open"
-    hold = Holding(folder_at(folder)).current()
+    hold = BackfillHold(folder_at(folder)).current()
     assert hold is not None
     assert (hold.after, hold.wish, hold.point) == (6, 7, 6 if step == "backfill.table.before" else None)
     for secs, is_held in ((hold.until_ms / 1000 - 1, hold.point == 6), (hold.until_ms / 1000 + 1, False)):

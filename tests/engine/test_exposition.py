@@ -12,7 +12,7 @@ import pytest
 
 from tests.engine.progress import PROGRESS, Clock, values_of
 from tests.waiting import DEADLINE_SECS, wait_for
-from txtopo.engine.exposition import serving, written
+from txtopo.engine.exposition import metrics_file, serving
 from txtopo.engine.metrics import SILENT_SECS, RunMetrics
 from txtopo.errors import ConfigError
 from txtopo.network.connections import REQUEST_SECS
@@ -81,13 +81,13 @@ def test_file(metrics: RunMetrics, tmp_path: Path) -> None:
     """It is written again and again while the run goes on, and once more at the end."""
     path = tmp_path / "metrics.prom"
     metrics.progressed(PROGRESS)
-    with written(metrics, path, every_secs=0.01):
+    with metrics_file(metrics, path, every_secs=0.01):
         wait_for("the file", path.exists)
         path.unlink()
         wait_for("the file", path.exists)
         assert values_of(path.read_text())["txtopo_committed_txid"] == 12
     metrics.progressed(attrs.evolve(PROGRESS, committed_txid=13))
-    with written(metrics, path, every_secs=60.0):
+    with metrics_file(metrics, path, every_secs=60.0):
         pass
     assert values_of(path.read_text())["txtopo_committed_txid"] == 13
     assert list(tmp_path.iterdir()) == [path]
@@ -95,6 +95,6 @@ def test_file(metrics: RunMetrics, tmp_path: Path) -> None:
 
 def test_file_that_cannot_be_written(metrics: RunMetrics, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The run goes on; the log says so."""
-    with written(metrics, tmp_path / "gone" / "metrics.prom", every_secs=60.0):
+    with metrics_file(metrics, tmp_path / "gone" / "metrics.prom", every_secs=60.0):
         pass
     assert "the metrics cannot be written" in caplog.text

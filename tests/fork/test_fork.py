@@ -35,9 +35,7 @@ def subject(tmp_path):
 
 
 def coordinator_state(store: MemoryStore) -> CoordinatorState:
-    state = CoordinatorState(store, store.take_lead("second", "test"), "second")
-    state.check_spouts({"spout": "repeatable"})
-    return state
+    return CoordinatorState(store, store.take_lead("second", "test"), "second")
 
 
 def test_the_coordinator_state_of_a_fork(subject):
@@ -45,7 +43,7 @@ def test_the_coordinator_state_of_a_fork(subject):
     store = MemoryStore(MemoryPlace())
     state = coordinator_state(store)
     earlier = [TransactionMetadata(7, "another", NEVER)]
-    state.begin_fork("own life", CommittedMark(6, "another"), earlier, {"old": b"0"})
+    state.found("own life", CommittedMark(6, "another"), {}, earlier, {"old": b"0"})
     claim(subject)
     make(subject, state)
     assert (state.incarnation, state.committed()) == ("own life", CommittedMark(3, "metadata"))
@@ -84,7 +82,7 @@ def test_what_an_interrupted_try_has_begun_is_its_own(subject):
     """The next one has another incarnation, and takes over a store that has the one that the folder names."""
     state = coordinator_state(MemoryStore(MemoryPlace()))
     claim(subject)
-    state.begin_fork("own life", CommittedMark(3, "metadata"), [], {})
+    state.found("own life", CommittedMark(3, "metadata"), {})
     make(attrs.evolve(subject, fork=attrs.evolve(subject.fork, incarnation="another life")), state)
     assert state.incarnation == "another life"
 

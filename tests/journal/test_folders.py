@@ -133,7 +133,9 @@ def test_a_new_incarnation_begins_a_new_journal(tmp_path: Path) -> None:
 def lives(metadata_dir: Path) -> dict[str, list[tuple[str, int]]]:
     """Return by the name of each folder of journals, incarnation and epoch of each file of the topology's."""
     folders = sorted(metadata_dir.glob("journal*/t"))
-    headers = {path.parent.name: [header for _, header in JournalFiles(LocalFolder(path)).known()] for path in folders}
+    headers = {
+        path.parent.name: [header for _, header in JournalFiles(LocalFolder(path)).complete_files()] for path in folders
+    }
     return {name: [(each.incarnation, each.epoch) for each in own] for name, own in headers.items()}
 
 
@@ -150,7 +152,7 @@ def test_a_file_of_an_earlier_incarnation_with_a_higher_epoch(tmp_path: Path) ->
         "journal": [("new", 1), ("new", 2), ("new", 3)],
         "journal.before-incarnation-new": [("former", 6), ("former", 7)],
     }
-    assert [header.epoch for _, header in JournalFiles(begun).known()] == [1, 2, 3]
+    assert [header.epoch for _, header in JournalFiles(begun).complete_files()] == [1, 2, 3]
 
 
 def test_a_coordinator_whose_journal_was_moved_begins_no_file(tmp_path: Path) -> None:

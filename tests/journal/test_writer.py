@@ -8,7 +8,7 @@ import pytest
 from tests.crashes import dying
 from tests.full_disk import no_descriptor_left, no_file_larger_than
 from tests.journals import HEADER, LATER_MS, enter, txids_in
-from txtopo.api.components.planned import Planned, Turn
+from txtopo.api.components.planned import BeginReason, Planned
 from txtopo.errors import LostLead, StopError
 from txtopo.files.folder import LocalFolder
 from txtopo.journal import journal
@@ -53,7 +53,7 @@ def test_the_oldest_files_go_and_no_more_than_needed(tmp_path: Path) -> None:
         LocalFolder(tmp_path / "journal"), header, 1500, part_bytes_max=1
     )  # each entry in a file of its own
     for txid in range(1, 21):
-        transaction = JournalTransaction(txid, 1, "m" * 100, {}, planned=Planned(1000 + txid, Turn.INPUT))
+        transaction = JournalTransaction(txid, 1, "m" * 100, {}, planned=Planned(1000 + txid, BeginReason.INPUT))
         writer.enter(JournalEntry({"words": (1, 0)}, (transaction,)))
     sizes = [file.size for file in journal_files(LocalFolder(tmp_path / "journal"))]
     assert 1500 - 2 * max(sizes) <= sum(sizes[:-1]) <= 1500
@@ -64,7 +64,7 @@ def test_the_oldest_files_go_and_no_more_than_needed(tmp_path: Path) -> None:
         header,
         committed=before,
         metadata="m" * 100,
-        planned=Planned(1000 + before, Turn.INPUT),
+        planned=Planned(1000 + before, BeginReason.INPUT),
         states={"words": before, "idle": None},
         format=kept.header.format,
     )

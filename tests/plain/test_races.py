@@ -144,7 +144,7 @@ def rests_with_a_root_that_touched_the_dead(ledger, account, root):
     ids=lambda value: value.__name__ if callable(value) else "",
 )
 def test_the_ledger_objects(wrong, says):
-    """A root that a spout task has emitted to task 7 in incarnation 1: the simulator sees what must not become of it."""
+    """A root that a spout task has emitted to task 7 in generation 1: the simulator sees what must not become of it."""
     ledger, account = Ledger(lambda: 1.0, 4, is_acking=True, components={7: "bolt"}), Account(0)
     root = ledger.begin("message")
     ledger.sent_root(account, root, ledger.token(), [7], [1])

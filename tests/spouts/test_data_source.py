@@ -475,7 +475,7 @@ def test_rows_that_are_none(monkeypatch: pytest.MonkeyPatch, row: Any, match: st
 def test_options_have_no_case() -> None:
     """Options are as Spark gives them."""
     assert DataSourceSpout(Numbers, {"Schema": "sql"}, until_end=True).values == Fields("n: bigint", "text: string")
-    assert DataSourceSpout(Numbers, {"SCHEMA": "sql"})._made().options["schema"] == "sql"
+    assert DataSourceSpout(Numbers, {"SCHEMA": "sql"})._made_source().options["schema"] == "sql"
 
 
 def test_offsets_that_are_no_json() -> None:

@@ -21,7 +21,7 @@ def test_what_is_over_is_shown_at_once():
     """When it comes again."""
     errors = Repeated(30.0, clock=lambda: 0.0)
     assert [errors.due("a"), errors.due("a")] == [0, None]
-    errors.over("a")
+    errors.clear("a")
     assert errors.due("a") == 0
 
 

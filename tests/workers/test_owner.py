@@ -71,19 +71,19 @@ class Noting(Owner):
     def __init__(self) -> None:
         self.noted: queue.SimpleQueue[tuple] = queue.SimpleQueue()
 
-    def joined(self, worker, incarnation) -> None:
-        self.noted.put(("joined", worker, incarnation))
+    def joined(self, worker, generation) -> None:
+        self.noted.put(("joined", worker, generation))
 
-    def lost(self, worker, incarnation, error) -> bool:
-        self.noted.put(("lost", worker, incarnation, error))
+    def lost(self, worker, generation, error) -> bool:
+        self.noted.put(("lost", worker, generation, error))
         return True
 
-    def heard(self, worker, incarnation, data) -> None:
-        self.noted.put(("told", worker, incarnation, data))
+    def heard(self, worker, generation, data) -> None:
+        self.noted.put(("told", worker, generation, data))
 
     def ticked(self) -> None: ...
 
-    def over(self, error) -> None:
+    def ended(self, error) -> None:
         self.noted.put(("over", error))
 
 
@@ -120,11 +120,11 @@ def test_error_behind_large_messages(megabytes: int) -> None:
     server = ControlServer(supervisor, Echoing(listener, secret), listener, owner=owner)
     server.start()
     large = bytes(megabytes << 20)
-    for incarnation in range(5):
-        assert owner.noted.get(timeout=DEADLINE_SECS) == ("joined", 0, incarnation)
-        server.post(TellAsked(0, incarnation, large))
-        server.post(TellAsked(0, incarnation, b"fail"))
-        assert owner.noted.get(timeout=DEADLINE_SECS) == ("told", 0, incarnation, large)
-        assert owner.noted.get(timeout=DEADLINE_SECS) == ("lost", 0, incarnation, "[component 'echo'] a bug")
+    for generation in range(5):
+        assert owner.noted.get(timeout=DEADLINE_SECS) == ("joined", 0, generation)
+        server.post(TellAsked(0, generation, large))
+        server.post(TellAsked(0, generation, b"fail"))
+        assert owner.noted.get(timeout=DEADLINE_SECS) == ("told", 0, generation, large)
+        assert owner.noted.get(timeout=DEADLINE_SECS) == ("lost", 0, generation, "[component 'echo'] a bug")
     server.post(StopAsked(0.0))
     assert server.join(DEADLINE_SECS)

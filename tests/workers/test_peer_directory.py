@@ -1,4 +1,4 @@
-"""Which incarnations a worker reads frames of."""
+"""Which generations a worker reads frames of."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from txtopo.workers.peer_directory import Arrival, PeerDirectory
 
 @pytest.fixture
 def directory() -> PeerDirectory:
-    """Incarnation 3 of a worker, whose peers are incarnations 1 and 2."""
+    """Generation 3 of a worker, whose peers are generations 1 and 2."""
     made = PeerDirectory()
     made.welcome(3, [Peer(0, 1, None), Peer(2, 2, ("host", 1))])
     return made
@@ -20,11 +20,11 @@ def test_before_the_welcome_everything_waits() -> None:
 
 
 def test_peers_are_read(directory: PeerDirectory) -> None:
-    """Frames between living incarnations are read."""
+    """Frames between living generations are read."""
     assert [directory.judge(sender, 3) for sender in (1, 2)] == [Arrival.READ] * 2
 
 
-def test_frames_for_a_former_incarnation_are_dropped(directory: PeerDirectory) -> None:
+def test_frames_for_a_former_generation_are_dropped(directory: PeerDirectory) -> None:
     """What was meant for the dead is not read by their successor."""
     assert directory.judge(1, 0) is Arrival.STALE
 
@@ -34,11 +34,11 @@ def test_a_successor_waits_until_the_driver_has_told_of_it(directory: PeerDirect
     assert directory.judge(4, 3) is Arrival.EARLY
     directory.replace(1, Peer(0, 4, None))
     assert (directory.judge(4, 3), directory.judge(1, 3)) == (Arrival.READ, Arrival.STALE)
-    assert directory.incarnations == {0: 4, 2: 2}
+    assert directory.generations == {0: 4, 2: 2}
 
 
 def test_what_was_exchanged_with_the_dead_is_forgotten(directory: PeerDirectory) -> None:
-    """Counts are compared between living incarnations only."""
+    """Counts are compared between living generations only."""
     directory.sent.update({1: 5, 2: 6})
     directory.received.update({1: 7})
     directory.replace(1, Peer(0, 4, None))
@@ -46,13 +46,13 @@ def test_what_was_exchanged_with_the_dead_is_forgotten(directory: PeerDirectory)
 
 
 def test_congestion_ends_with_who_told_of_it(directory: PeerDirectory) -> None:
-    """An incarnation that has died is not waited for any more; others still are."""
+    """A generation that has died is not waited for any more; others still are."""
     directory.congested.update({1, 2})
     directory.replace(1, Peer(0, 4, None))
     assert directory.congested == {2}
 
 
-def test_a_peer_that_joins_keeps_its_incarnation(directory: PeerDirectory) -> None:
+def test_a_peer_that_joins_keeps_its_generation(directory: PeerDirectory) -> None:
     """It says where it listens, once it does."""
     directory.join(Peer(0, 1, ("host", 9)))
     assert directory[0].address == ("host", 9)

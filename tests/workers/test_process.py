@@ -19,7 +19,7 @@ from txtopo.workers import peer_connections
 from txtopo.workers.control import ControlServer, JobStarter
 from txtopo.workers.handshake import Listener, new_secret
 from txtopo.workers.messages import Peer, Welcome
-from txtopo.workers.peer_connections import Incoming, Outgoing, PeerConnections, Unreached
+from txtopo.workers.peer_connections import Incoming, Outgoing, PeerConnections, UnreachablePeer
 from txtopo.workers.process import WorkerJob, run_worker
 from txtopo.workers.supervisor import Supervisor
 
@@ -239,7 +239,7 @@ def test_late_and_restarted_peers_wait_too() -> None:
 
 
 def test_worker_that_fails_is_replaced() -> None:
-    """The others are told of its incarnation's death; the successor is another incarnation and gets frames of its own."""
+    """The others are told of its generation's death; the successor is another generation and gets frames of its own."""
     record = Record()
     server = begin(2, record, {1: 1})
     assert server.join(DEADLINE_SECS)
@@ -251,20 +251,20 @@ def test_worker_that_fails_is_replaced() -> None:
 
 @pytest.fixture
 def links(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], dict[type, Channel]]:
-    """By sender and receiver, both incarnations, the two ends of each channel between workers."""
+    """By sender and receiver, both generations, the two ends of each channel between workers."""
     found: dict[tuple[int, int], dict[type, Channel]] = {}
     senders: dict[PeerConnections, int] = {}
     connect, take = PeerConnections.connect, PeerConnections.take
 
-    def noting(self: PeerConnections, peer: Peer, incarnation: int) -> None:
-        senders[self] = incarnation
-        connect(self, peer, incarnation)
+    def noting(self: PeerConnections, peer: Peer, generation: int) -> None:
+        senders[self] = generation
+        connect(self, peer, generation)
 
-    def taking(self: PeerConnections) -> list[Incoming | Outgoing | Unreached]:
+    def taking(self: PeerConnections) -> list[Incoming | Outgoing | UnreachablePeer]:
         taken = take(self)
         for ready in taken:
             if isinstance(ready, Outgoing):
-                found.setdefault((senders[self], ready.peer.incarnation), {})[Outgoing] = ready.channel
+                found.setdefault((senders[self], ready.peer.generation), {})[Outgoing] = ready.channel
             elif isinstance(ready, Incoming):
                 ends = ready.introduction.sender, ready.introduction.receiver
                 found.setdefault(ends, {})[Incoming] = ready.channel

@@ -108,7 +108,7 @@ class Story:
 
 
 def test_rendezvous() -> None:
-    """Who says hello is welcomed with its incarnation and its peers; those that run already are told its address."""
+    """Who says hello is welcomed with its generation and its peers; those that run already are told its address."""
     story = Story()
     assert story.greet(0, 10) == [Send(10, Welcome(0, (Peer(1, 1, None),), is_active=True))]
     assert story.greet(1, 11) == [
@@ -144,7 +144,7 @@ def test_job_ends_first() -> None:
 
 
 def test_spark_starts_the_task_again() -> None:
-    """A second hello of a job means that the first process is dead: the newcomer is another incarnation."""
+    """A second hello of a job means that the first process is dead: the newcomer is another generation."""
     story = Story().running()
     assert story.greet(1, 12) == [
         Close(11),
@@ -192,7 +192,7 @@ def test_a_call_that_is_too_long() -> None:
     story = Story(restarts_max=0).running()
     actions = story.tell(Stalled(1, 1, 3, 30.0, is_working=True))
     assert actions[1:] == [Close(11), Send(10, PeerReplaced(1, Peer(1, 2, None))), CancelJob(1, 0)]
-    assert story.tell(Stalled(1, 1, 3, 31.0, is_working=True)) == []  # of an incarnation that is dead
+    assert story.tell(Stalled(1, 1, 3, 31.0, is_working=True)) == []  # of a generation that is dead
     story.tell(JobEnded(1, 0, RuntimeError("cancelled")))
     story.tell(Received(10, Stopped(health())))
     (finish,) = story.tell(JobEnded(0, 0, None))
@@ -225,7 +225,7 @@ def test_a_second_silence() -> None:
     story = Story().running()
     for job, channel in ((0, 11), (1, 12)):
         story.tell(Received(10, Heartbeat(None)), after=4.0)
-        story.tell(Stalled(1, 1 if job else 0, 3, 2.0, is_working=True))  # of an incarnation that is dead
+        story.tell(Stalled(1, 1 if job else 0, 3, 2.0, is_working=True))  # of a generation that is dead
         actions = story.tell(Ticked(), after=1.5)
         assert actions[1:] == [
             Close(channel),
@@ -454,7 +454,7 @@ def test_exhausted_while_it_stops(other: str) -> None:
 
 
 def test_an_owner_is_told_of_its_workers() -> None:
-    """Who joins, who is lost, and what bodies say; what it says itself goes to that incarnation and to no other."""
+    """Who joins, who is lost, and what bodies say; what it says itself goes to that generation and to no other."""
     story = Story(is_owned=True)
     assert story.greet(0, 10)[-1] == ReportJoined(0, 0)
     story.greet(1, 11)
@@ -473,9 +473,9 @@ def test_deaths_at_the_owners_work_do_not_end_the_run() -> None:
     """The work has bounds of its own: a transaction that kills each worker is given up before the run is."""
     story = Story(restarts_max=1, is_owned=True).running()
     for number in range(5):
-        channel, incarnation = (11 if number == 0 else 20 + number - 1), (1 if number == 0 else number + 1)
-        assert story.tell(ChannelLost(channel))[-1] == ReportLost(1, incarnation, "")
-        story.tell(Excused(1, incarnation))
+        channel, generation = (11 if number == 0 else 20 + number - 1), (1 if number == 0 else number + 1)
+        assert story.tell(ChannelLost(channel))[-1] == ReportLost(1, generation, "")
+        story.tell(Excused(1, generation))
         assert StartJob(1, number + 1) in story.tell(JobEnded(1, number, RuntimeError("lost")))
         story.greet(1, 20 + number, job=number + 1)
     for number in range(5, 7):  # it dies idle
@@ -503,7 +503,7 @@ def test_spark_that_is_gone_ends_the_run() -> None:
 
 
 def test_an_owner_ends_a_worker() -> None:
-    """At once, whatever it is at, and that is excused; a dead incarnation is not ended once more."""
+    """At once, whatever it is at, and that is excused; a dead generation is not ended once more."""
     story = Story(restarts_max=0, is_owned=True).running()
     actions = story.tell(EndAsked(1, 1, "it hangs"))
     assert actions[0] == Warn("worker 1 is ended: it hangs")
@@ -513,7 +513,7 @@ def test_an_owner_ends_a_worker() -> None:
 
 
 def broken(peer: int) -> LinkBroken:
-    """Say that the channel with an incarnation has ended."""
+    """Say that the channel with a generation has ended."""
     return LinkBroken(peer, "reset")
 
 
@@ -580,22 +580,22 @@ def test_links_that_break_while_the_run_ends() -> None:
 def test_link_that_breaks_again_and_again() -> None:
     """Its two ends start again in turn; then it fails the run, by name. What a worker was at is no excuse."""
     story = Story(is_owned=True).running()
-    incarnations, channels, jobs = [0, 1], [10, 11], [0, 0]
+    generations, channels, jobs = [0, 1], [10, 11], [0, 0]
     ended = []
     for count in range(10):
         teller = count % 2
         for each in (0, 1):
-            story.tell(Excused(each, incarnations[each]))
-        story.tell(Received(channels[teller], broken(incarnations[1 - teller])))
+            story.tell(Excused(each, generations[each]))
+        story.tell(Received(channels[teller], broken(generations[1 - teller])))
         told = story.tell(Ticked(), after=LINK_SECS)
         [lost] = [action for action in told if isinstance(action, ReportLost)]
         assert lost.error == "the connection between workers 0 and 1 has broken: reset"
         ended.append(lost.worker)
-        story.tell(Excused(lost.worker, lost.incarnation))
+        story.tell(Excused(lost.worker, lost.generation))
         done = story.tell(JobEnded(lost.worker, jobs[lost.worker], RuntimeError("cancelled")))
         if any(isinstance(action, Send) and action.message == Stop() for action in done):
             break
-        incarnations[lost.worker], channels[lost.worker] = 2 + count, 12 + count
+        generations[lost.worker], channels[lost.worker] = 2 + count, 12 + count
         jobs[lost.worker] += 1
         story.greet(lost.worker, channels[lost.worker], job=jobs[lost.worker])
     assert ended == [1, 0, 0, 0, 0]

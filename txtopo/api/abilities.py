@@ -23,7 +23,7 @@ class KeepsByKey(ABC):
         """The fields of the key; or keys by stream, as (component, stream), if these have several."""
 
 
-class TellsFolds(KeepsByKey):
+class DescribesFolds(KeepsByKey):
     """A bolt that makes by itself what it keeps for each key; of a class whose methods users write nobody can tell."""
 
     @property
@@ -49,7 +49,7 @@ class ChecksTables(ABC):  # noqa: B024 - a class overrides what it checks
         return ()
 
 
-class TellsSteps(ABC):
+class DescribesSteps(ABC):
     """A bolt that does several steps, and tells them to people."""
 
     verbs: Sequence[str]

@@ -117,7 +117,7 @@ def _kinds_of(function: Callable[..., Any]) -> Mapping[str, Any]:
             continue
         while name not in kinds:
             try:
-                kinds[name] = eval(kind, names) if isinstance(kind, str) else kind  # noqa: S307 - our own annotation
+                kinds[name] = eval(kind, names) if isinstance(kind, str) else kind  # noqa: S307 - our annotation
             except NameError as error:
                 missing = str(error.name)
                 names[missing] = _Unimported(missing, (), {})
@@ -172,17 +172,17 @@ def _refusal(name: str, value: Any, kind: Any) -> ConfigError | FieldsError:
     what = f"{name} is {shown}, a {type(value).__name__}" if hides else f"{name} is {shown}"
     if Fields in kinds and str not in kinds:
         return FieldsError(f"{what}, which is no Fields; write {name}=Fields('name: string')")
-    *others, last = dict.fromkeys(_asked(each) for each in kinds)
+    *others, last = dict.fromkeys(_expected_text(each) for each in kinds)
     error = FieldsError if Fields in kinds else ConfigError
     return error(f"{what}; give {', '.join(others)}{' or ' if others else ''}{last}")
 
 
-def _asked(kind: Any, *, several: bool = False) -> str:
+def _expected_text(kind: Any, *, several: bool = False) -> str:
     origin, inner = get_origin(kind) or kind, get_args(kind)
     if origin in _WORDS:
         return _WORDS[origin][several]
     if origin in _UNIONS:
-        return " or ".join(_asked(each, several=several) for each in inner)
+        return " or ".join(_expected_text(each, several=several) for each in inner)
     if origin is Literal:
         return " or ".join(map(repr, inner))
     if kind is Any or kind is object:
@@ -190,9 +190,9 @@ def _asked(kind: Any, *, several: bool = False) -> str:
     if isinstance(origin, type) and issubclass(origin, Enum):
         return " or ".join(map(str, origin))
     if inner and issubclass(origin, Mapping):
-        keys, values = (_asked(each, several=True) for each in inner)
+        keys, values = (_expected_text(each, several=True) for each in inner)
         return f"{'mappings' if several else 'a mapping'} of {keys} to {values}"
     if inner and issubclass(origin, Collection):
-        return f"{'lists' if several else 'a list'} of {_asked(inner[0], several=True)}"
+        return f"{'lists' if several else 'a list'} of {_expected_text(inner[0], several=True)}"
     name = getattr(origin, "__name__", str(origin))
     return f"{name}s" if several else f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"

@@ -241,7 +241,7 @@ class OpenedState(ABC):
             DivergenceError: the write can no longer be made: what was prepared is gone, or somebody else has changed
                 the table; nothing was written.
         """
-        self.write(txid, pickle.loads(base64.b64decode(note[_PICKLED])))  # noqa: S301 - our own, from our own store
+        self.write(txid, pickle.loads(base64.b64decode(note[_PICKLED])))  # noqa: S301 - ours, from our store
 
     @abstractmethod
     def write(self, txid: int, values: Writes) -> None:

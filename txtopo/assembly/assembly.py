@@ -43,7 +43,6 @@ from txtopo.journal.writer import KeptJournal
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.blame import user_code
-from txtopo.transactional.commit.ahead import Ahead
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
 from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.core.events import Recovered, TransactionMetadata
@@ -116,7 +115,6 @@ def assembled(
         runner = stack.enter_context(environment.make_runner(plan, config, prototypes))
         _equip(recovered.states, runner, config)
         all_holds = holds if environment.has_files else None
-        own_states = {name: state for name, state in recovered.states.items() if name != DEAD_LETTERS}
         runs_ahead = in_a_bucket(plan, config) if environment.runs_ahead is None else environment.runs_ahead
         committer = GroupCommitter(
             task_factory,
@@ -126,10 +124,9 @@ def assembled(
             threads=threads,
             journal=journal,
             run_phases=environment.run_phases,
-            dead_letters=DEAD_LETTERS if DEAD_LETTERS in recovered.states else None,
             keeping=_make_keeping(config, threads, recovered, coordinator_state, journal, all_holds),
             on_written=functools.partial(skew.look, recovered.states),
-            ahead=Ahead(task_factory, own_states, threads, limits.group_transactions_max) if runs_ahead else None,
+            ahead_max=limits.group_transactions_max if runs_ahead else 0,
         )
         parts = Parts(
             plan.topology_id,
@@ -217,6 +214,7 @@ def _make_feed(
         spouts,
         threads.now_secs,
         threads.sleep,
+        cpu_secs=threads.cpu_secs,
         aside=threads.aside,
         wall_secs=threads.wall_secs,
         quiet_after=plan.quiet_after,

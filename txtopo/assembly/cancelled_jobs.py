@@ -48,7 +48,7 @@ class CancelledJobs:
 
         ``at_work`` says which component an attempt is in, as far as that is known.
         """
-        said = []
+        warnings = []
         for job_id, job in list(self._jobs.items()):
             if job.cancelled_at is None:
                 continue
@@ -57,10 +57,10 @@ class CancelledJobs:
                 job.told_secs = secs
                 components = sorted({at_work[attempt] for attempt in job.attempts if attempt in at_work})
                 txids = [attempt.txid for attempt in job.attempts]
-                of = transactions_words(min(txids), max(txids))
+                transactions = transactions_words(min(txids), max(txids))
                 where = f", in {', '.join(map(repr, components))}" if components else ""
-                said.append(
-                    f"job {job_id} with {of} was cancelled {secs:.0f} s ago and has not ended{where};"
+                warnings.append(
+                    f"job {job_id} with {transactions} was cancelled {secs:.0f} s ago and has not ended{where};"
                     " the run waits for it"
                 )
-        return said
+        return warnings

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.components.planned import Turn
+from txtopo.api.components.planned import BeginReason
 from txtopo.api.reference import SeenVersion
 from txtopo.assembly.feed.references import References
 from txtopo.assembly.start import begun_journal, journal_header, recovered_alone
@@ -74,7 +74,6 @@ def skip(plan: Plan, config: Config, txid: int, reason: str, agree: Callable[[Se
             recovered.committed,
             threads=threads,
             journal=journal,
-            dead_letters=DEAD_LETTERS,
         )
         attempt = TransactionAttempt(txid, attempt_number(coordinator_state.epoch, 0))
         given_up = AssignedAttempt(attempt, transaction.metadata, transaction.planned)
@@ -126,6 +125,6 @@ def _to_skip(plan: Plan, recovered: RecoveredRun, txid: int) -> TransactionMetad
     found = next((transaction for transaction in recovered.begun if transaction.txid == txid), None)
     if found is None:
         raise StopError("it has not begun; nothing was written", txid=txid)
-    if found.planned.turn is Turn.END:
+    if found.planned.turn is BeginReason.END:
         raise StopError("it can't be skipped: it ends event time; nothing was written", txid=txid)
     return found

@@ -82,6 +82,8 @@ class _Results:
 
     def __init__(self) -> None:
         self._by_attempt: dict[TransactionAttempt, Processing] = {}
+        self._waiting: dict[int, AssignedAttempt] = {}
+        """The last attempt of each transaction that was processed, if phases run ahead; it may be replayed since."""
         self._lock = threading.Lock()
 
     def keep(self, outcomes: Sequence[Processing]) -> None:
@@ -94,15 +96,23 @@ class _Results:
         with self._lock:
             return {attempt: self._by_attempt[attempt] for attempt in attempts}
 
-    def of_one(self, attempt: TransactionAttempt) -> Processing | None:
-        """Return that of an attempt; None if it was dropped."""
+    def wait(self, assigned: AssignedAttempt) -> None:
+        """Take note of a transaction's live attempt, which is processed and waits for its commit."""
         with self._lock:
-            return self._by_attempt.get(attempt)
+            self._waiting[assigned.attempt.txid] = assigned
+
+    def following(self, txid: int) -> tuple[AssignedAttempt, Callable[[], Sequence[CarriedBolt]]] | None:
+        """Return a transaction that waits for its commit, as far as is known; see :data:`Following`."""
+        with self._lock:
+            assigned = self._waiting.get(txid)
+            result = None if assigned is None else self._by_attempt.get(assigned.attempt)
+        return None if assigned is None or result is None else (assigned, result.load)
 
     def drop(self, is_dropped: Callable[[TransactionAttempt], bool] = lambda _: True) -> None:
         """Drop some, or all, with what they have spilled."""
         with self._lock:
             dropped = [self._by_attempt.pop(attempt) for attempt in list(self._by_attempt) if is_dropped(attempt)]
+            self._waiting = {txid: own for txid, own in self._waiting.items() if not is_dropped(own.attempt)}
         # Outside the lock: removing files takes time, and jobs wait for the lock.
         for result in dropped:
             for staged in result.staged:
@@ -119,8 +129,6 @@ class RunLoop:
         self._observer = parts.observer
         self._results = _Results()
         self._commit_probe = ProgressProbe()
-        self._processed: dict[int, AssignedAttempt] = {}
-        """The last attempt of each transaction that was processed; what was replayed since may be among them."""
         self._commit_position: tuple[object, ...] = ()
         self._started = self._threads.now_secs()
         self._ticked = self._started - TICK_SECS
@@ -263,7 +271,6 @@ class RunLoop:
                 self._abandon_commit()
             case actions.CleanUp():  # what a crash leaves of it is in the run's staging folder
                 self._results.drop(lambda attempt: attempt.txid <= action.txid)
-                self._processed = {txid: each for txid, each in self._processed.items() if txid > action.txid}
                 self._parts.planner.clean_up(action.txid)
             case actions.Stop():
                 self._stop = action
@@ -334,9 +341,7 @@ class RunLoop:
             if transaction is None or transaction.attempt != event.attempt:
                 self._results.drop(lambda attempt: attempt == event.attempt)
             elif isinstance(event, events.Processed) and self._parts.committer.runs_ahead:
-                self._processed[event.attempt.txid] = AssignedAttempt(
-                    event.attempt, transaction.metadata, transaction.planned
-                )
+                self._results.wait(AssignedAttempt(event.attempt, transaction.metadata, transaction.planned))
 
     # Other threads.
 
@@ -388,13 +393,7 @@ class RunLoop:
         if isinstance(action, actions.DeadLetter):
             return committer.write_dead_letter(action)
         results = self._results.of(assigned.attempt for assigned in action.group)
-        return committer.commit(action, results, self._commit_probe, self._following)
-
-    def _following(self, txid: int) -> tuple[AssignedAttempt, Callable[[], Sequence[CarriedBolt]]] | None:
-        """Return a transaction that waits for its commit, as far as the core knows; see :data:`Following`."""
-        assigned = self._processed.get(txid)
-        result = None if assigned is None else self._results.of_one(assigned.attempt)
-        return None if assigned is None or result is None else (assigned, result.load)
+        return committer.commit(action, results, self._commit_probe, self._results.following)
 
     # The end.
 
@@ -422,11 +421,11 @@ class RunLoop:
         return int((self._threads.now_secs() - self._started) * 1000)
 
 
-def _log(what: str, things: Iterable[object]) -> None:
+def _log(kind: str, instructions: Iterable[object]) -> None:
     """Log events or actions for those who look for a bug; what user code has quoted may be a secret."""
     if logger.isEnabledFor(logging.DEBUG):
-        for each in things:
-            logger.debug("%s %s", what, without_secrets(str(each)))
+        for each in instructions:
+            logger.debug("%s %s", kind, without_secrets(str(each)))
 
 
 def _stack_of(thread: int) -> str:

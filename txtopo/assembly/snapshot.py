@@ -171,10 +171,10 @@ class SnapshotWriter:
             logger.debug("a snapshot of the run could not be written: %s", error)
 
     def _can_wait(self, snapshot: Snapshot) -> bool:
-        told, secs = attrs.evolve(snapshot, now_ms=0), self._clock()
-        if not snapshot.ended and secs - self._put_secs < (_IDLE_SECS if told == self._last else _BUSY_SECS):
+        content, secs = attrs.evolve(snapshot, now_ms=0), self._clock()
+        if not snapshot.ended and secs - self._put_secs < (_IDLE_SECS if content == self._last else _BUSY_SECS):
             return True
-        self._last, self._put_secs = told, secs
+        self._last, self._put_secs = content, secs
         return False
 
     def _is_put(self, content: bytes) -> bool:
@@ -220,8 +220,8 @@ def snapshots_in(metadata_dir: Folder) -> Folder:
 
 def topologies_with_snapshot(folder: Folder) -> tuple[str, ...]:
     """Return the ids of the topologies whose runs have left a snapshot, sorted."""
-    found = (_NAME.fullmatch(file.path) for file in folder.list())
-    return tuple(sorted(urllib.parse.unquote(name[1]) for name in found if name is not None))
+    names = (_NAME.fullmatch(file.path) for file in folder.list())
+    return tuple(sorted(urllib.parse.unquote(name[1]) for name in names if name is not None))
 
 
 def read_snapshot(folder: Folder, topology_id: str) -> tuple[Writer, Snapshot] | None:

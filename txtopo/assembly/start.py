@@ -15,16 +15,17 @@ from txtopo.assembly import storage
 from txtopo.config import Config
 from txtopo.errors import DivergenceError
 from txtopo.failpoints import durable_step
-from txtopo.journal.entries import JournalHeader, JournalPart, JournalTable
+from txtopo.journal.ending import read_end
+from txtopo.journal.entries import JournalHeader, JournalTable
 from txtopo.journal.folders import begin_journal, check_format, find_journal
 from txtopo.journal.holds import Hold
-from txtopo.journal.journal import read_journal
 from txtopo.journal.tail import STORE_FOLDER
 from txtopo.journal.writer import JournalWriter
 from txtopo.topology.plans.plan import Plan
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, rooms_of
-from txtopo.transactional.recovery.membership import Membership
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.membership import Membership, new_spouts
 from txtopo.transactional.recovery.recover import RecoveredRun, recover
+from txtopo.transactional.recovery.tables import rooms_of
 
 logger = logging.getLogger("txtopo")
 
@@ -64,7 +65,7 @@ def take_lead(
         lead = store.take_lead(plan.topology_id, pathlib.Path(sys.argv[0]).name or "python", epoch_min)
     stack.callback(lead.release)
     coordinator_state = CoordinatorState(store, lead, plan.topology_id, rooms_of(states))
-    _tell_of_opaque(plan, coordinator_state.check_spouts(plan.kinds))
+    _tell_of_opaque(plan, new_spouts(coordinator_state, plan.kinds))
     return coordinator_state
 
 
@@ -87,22 +88,21 @@ def recover_states(
     Raises:
         DivergenceError: coordinator state and tables do not belong together.
     """
-
-    def known_journal() -> list[JournalPart]:
+    last_store = ""
+    if not coordinator_state.is_begun:
         with contextlib.suppress(DivergenceError):  # damage of the journal does not concern a recovery
-            return read_journal(find_journal(storage.metadata_dir_of(plan, config), plan.topology_id))
-        return []
-
-    recovered = recover(
+            end = read_end(find_journal(storage.metadata_dir_of(plan, config), plan.topology_id))
+            last_store = "" if end is None else end.header.store
+    return recover(
         plan.topology_id,
         states,
         coordinator_state,
-        Membership(storage.optional_states(plan, states), config["topology.state.start.empty"] or {}, plan.folds),
-        read_journal=known_journal,
+        stack,
+        Membership(
+            storage.optional_states(plan, states), config["topology.state.start.empty"] or {}, plan.kinds, plan.folds
+        ),
+        last_store,
     )
-    for state in recovered.states.values():
-        stack.callback(state.close)
-    return recovered
 
 
 def journal_header(

@@ -26,9 +26,9 @@ from txtopo.journal.folders import FOLDER
 from txtopo.journal.tail import STORE_FOLDER
 from txtopo.topology.builders.checks import check_places as find_nested, place_of
 from txtopo.topology.plans.plan import Plan, options_beside
-from txtopo.transactional.recovery.coordinator_state import tables_of
-from txtopo.transactional.recovery.operations.diagnosis import RepairSubject, descriptions_of
+from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.operations.procedure import StorePlace
+from txtopo.transactional.recovery.tables import descriptions_of, tables_of
 
 STORE_FILE = "coordinator.sqlite"
 
@@ -50,9 +50,9 @@ disk nothing is gained by it."""
 
 def metadata_dir_of(plan: Plan, config: Config) -> Folder:
     """Return the metadata directory of a topology: where it was said to be, or a folder beside its tables."""
-    said = said_metadata_dir(plan, config)
-    if said is not None:
-        return folder_at(said, options_beside(plan.states.values(), said))
+    declared = said_metadata_dir(plan, config)
+    if declared is not None:
+        return folder_at(declared, options_beside(plan.states.values(), declared))
     for state in plan.states.values():
         if state.home is not None:
             return folder_at(state.home, state.storage_options).below(METADATA_DIR)
@@ -83,17 +83,17 @@ def check_places(plan: Plan, config: Config, states: Mapping[str, State]) -> Non
     for mistake in find_nested(states.items()):
         raise ConfigError(mistake)
     metadata_dir = metadata_dir_of(plan, config)
-    own = place_of(str(metadata_dir))
+    metadata_place = place_of(str(metadata_dir))
     for name, state in states.items():
         if state.address is None:
             continue
         table = place_of(state.address)
-        if own.is_relative_to(table):
+        if metadata_place.is_relative_to(table):
             raise ConfigError(
                 f"the metadata directory {metadata_dir} is inside {state.address}, the table of state {name!r}, and a "
                 "vacuum of that one would delete it; set topology.state.dir to a folder outside of all tables"
             )
-        if any(table.is_relative_to(own / each) for each in _OWN):
+        if any(table.is_relative_to(metadata_place / each) for each in _OWN):
             raise ConfigError(
                 f"state {name!r}: its table {state.address} is where txtopo keeps files of its own, in the metadata "
                 f"directory {metadata_dir}; put the table beside that"
@@ -164,11 +164,11 @@ def store_place(plan: Plan, config: Config) -> StorePlace:
     file = store_file_of(plan, config)
 
     def damage() -> str | None:
-        found = None if file is None else damage_of_store(file)
-        if file is None or found is None:
+        problem = None if file is None else damage_of_store(file)
+        if file is None or problem is None:
             return None
         whose = "with the coordinator state of all topologies that use it"
-        return f"the store {file.absolute()}, {whose}, is damaged: {found}"
+        return f"the store {file.absolute()}, {whose}, is damaged: {problem}"
 
     def set_aside(owner: str) -> pathlib.Path:
         assert file is not None, "no other store is damaged as a whole"
@@ -237,8 +237,8 @@ def with_kept_letters(plan: Plan, config: Config, topology_id: str | None = None
     if DEAD_LETTERS in states:
         return states
     letters = dead_letters_of(plan, config)
-    found = descriptions_of(tables_of(letters)).get(DEAD_LETTERS)
-    is_own = found is not None and topology_id in {None, found.topology_id}
+    description = descriptions_of(tables_of(letters)).get(DEAD_LETTERS)
+    is_own = description is not None and topology_id in {None, description.topology_id}
     return states | (letters if is_own else {})
 
 

@@ -51,6 +51,10 @@ class Threads(ABC):
         """Return seconds since 1970, UTC, by a clock that people may set."""
 
     @abstractmethod
+    def cpu_secs(self) -> float:
+        """Return seconds of processor time of the calling thread."""
+
+    @abstractmethod
     def sleep(self, duration_secs: float) -> None:
         """Pause the calling work."""
 
@@ -65,11 +69,11 @@ class Threads(ABC):
 
     def aside(self, work: Callable[[], None]) -> Future[None]:
         """Do work beside all that is submitted, if that is possible; its error is in what is returned."""
-        return done(work)
+        return completed(work)
 
     def write(self, work: Callable[[], None]) -> Future[None]:
         """Make the writes of a group beside the commit work that asks for it, if that is possible."""
-        return done(work)
+        return completed(work)
 
     def wait(self, writing: Future[None], secs: float) -> None:
         """Wait for writes, but not for longer."""
@@ -101,7 +105,7 @@ class Threads(ABC):
         """Wait for the commit work unless abandoned, cancel the jobs, and wait for them, calling ``while_waiting``."""
 
 
-def done(work: Callable[[], None]) -> Future[None]:
+def completed(work: Callable[[], None]) -> Future[None]:
     """Do work at once; return how it has ended."""
     ended: Future[None] = Future()
     try:
@@ -137,6 +141,10 @@ class ThreadPools(Threads):
         """Return seconds of the system's clock, or of the one that was given."""
         return self._wall_secs()
 
+    def cpu_secs(self) -> float:
+        """Return the processor time of the calling thread, by the system."""
+        return time.thread_time()
+
     def sleep(self, duration_secs: float) -> None:
         """Pause the calling thread."""
         time.sleep(duration_secs)
@@ -167,16 +175,16 @@ class ThreadPools(Threads):
         if self._steps is None or len(steps) <= 1:
             super().together(steps)
             return
-        others = [self._steps.submit(step) for step in steps[:-1]]
+        futures = [self._steps.submit(step) for step in steps[:-1]]
         try:
             steps[-1]()
         finally:
-            concurrent.futures.wait(others)
-        for other in others:
-            other.result()
+            concurrent.futures.wait(futures)
+        for future in futures:
+            future.result()
 
     def aside(self, work: Callable[[], None]) -> Future[None]:
-        """Do work in a thread of its own."""
+        """Do work in a separate thread."""
         return self._asides.submit(work)
 
     def write(self, work: Callable[[], None]) -> Future[None]:

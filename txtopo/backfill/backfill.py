@@ -117,8 +117,8 @@ def backfill(  # noqa: PLR0913 - keyword arguments of an entry point
 
 def _refuse_unknown(plan: Plan, state: str) -> None:
     if state not in plan.states:
-        known = ", ".join(map(repr, plan.states)) or "none"
-        raise ConfigError(f"topology {plan.topology_id!r} has no state {state!r}; its states are {known}")
+        state_names = ", ".join(map(repr, plan.states)) or "none"
+        raise ConfigError(f"topology {plan.topology_id!r} has no state {state!r}; its states are {state_names}")
 
 
 def _refuse_opaque(plan: Plan, state: str, components: Collection[str]) -> None:
@@ -149,15 +149,15 @@ def _part_of(plan: Plan, state: str, joined: JoinedTopology) -> BackfillPart:
     """Return what has to run; raise ConfigError if the topology has the state already, or starts with it anyway."""
     if state in joined.membership.optional:
         raise ConfigError(f"state {state!r} may come and go, so the topology starts with it as it is")
-    known = {name for name, mark in joined.committed().states.items() if mark.left_after is None}
-    if state in known:
+    current_states = {name for name, mark in joined.committed().states.items() if mark.left_after is None}
+    if state in current_states:
         # Its backfill may have been killed between the join and the removal of the scratch tables.
         backfills = backfills_in(joined.metadata_dir, plan.topology_id)
         for folder in backfills.folders():
             if state in map(unquote, folder.split(",")):
                 backfills.delete_all(f"{folder}/{SCRATCH}")
         raise ConfigError(f"topology {plan.topology_id!r} has state {state!r} already: there is nothing to backfill")
-    part = part_of(plan, state, known)
+    part = part_of(plan, state, current_states)
     _refuse_opaque(plan, state, part.components)
     joined.new = {name: plan.states[name] for name in part.new}
     joined.states = {name: each for name, each in joined.states.items() if name not in part.new}
@@ -188,15 +188,15 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
         place.topology.epoch_min = header.epoch + 1
         feeds[0].follow(place.journal, header)
         bytes_max = max(config["topology.journal.bytes.max"], PART_BYTES_MAX)
-        own = JournalWriter(begin_journal(place.folder, header.topology, header.incarnation), header, bytes_max)
-        return _CheckedJournal(own, recorded, place.part.components)
+        journal = JournalWriter(begin_journal(place.folder, header.topology, header.incarnation), header, bytes_max)
+        return _CheckedJournal(journal, recorded, place.part.components)
 
     def progressed(progress: Progress) -> None:
         place.holding.go_on(progress.committed_txid)
         if on_progress is not None:
             on_progress(progress)
 
-    own = attrs.evolve(
+    backfill_parts = attrs.evolve(
         environment,
         make_store=None,
         make_feed=make_feed,
@@ -206,7 +206,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
         observer=Observer(),
     )
     topology = TransactionalTopology(place.plan)
-    report = run_with(topology, config, own, on_progress=progressed, control=control)
+    report = run_with(topology, config, backfill_parts, on_progress=progressed, control=control)
     return report, feeds[0].last
 
 
@@ -216,8 +216,8 @@ def _join(place: BackfillPlace) -> None:
         assert committed is not None, "it has just run"
         marks = {name: committed.states[name] for name in place.part.new}
         folder = place.topology.metadata_dir.parent
-        found = {name: place.plan.states[name].address for name in marks}
-        addresses = {name: address_from(folder, each) for name, each in found.items() if each is not None}
+        addresses_of_states = {name: place.plan.states[name].address for name in marks}
+        addresses = {name: address_from(folder, each) for name, each in addresses_of_states.items() if each is not None}
         place.topology.join(committed.txid, marks, addresses, place.plan.folds)
         # A crash before this leaves the scratch tables, which the next call removes.
         place.folder.delete_all(SCRATCH)
@@ -245,9 +245,9 @@ class _CheckedJournal:
             DivergenceError: one of them differs; nothing of its group is written.
         """
         for transaction in entry.transactions:
-            then = self._recorded[transaction.txid]
-            self._seen.update(then.fingerprints)
-            difference = difference_between(then, transaction, self._components, self._seen)
+            recorded = self._recorded[transaction.txid]
+            self._seen.update(recorded.fingerprints)
+            difference = difference_between(recorded, transaction, self._components, self._seen)
             if difference is not None:
                 raise DivergenceError(
                     f"{difference}. Nothing of it is written. Run the backfill with code that emits what was emitted "

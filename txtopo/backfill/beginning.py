@@ -22,7 +22,7 @@ from txtopo.files.folder import Folder
 from txtopo.fork.fork import ForkPoint, ForkPoints, copied, mark_of
 from txtopo.journal.folders import find_journal
 from txtopo.journal.following import JournalFollower
-from txtopo.journal.holds import Holding
+from txtopo.journal.holds import BackfillHold
 from txtopo.journal.search import JournalSearch
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark, committed_in
@@ -52,8 +52,8 @@ class BackfillPlace:
     config: Config
     folder: Folder
     topology: JoinedTopology
-    holding: Holding = attrs.field(
-        init=False, default=attrs.Factory(lambda self: Holding(self.folder), takes_self=True)
+    holding: BackfillHold = attrs.field(
+        init=False, default=attrs.Factory(lambda self: BackfillHold(self.folder), takes_self=True)
     )
     """What it needs of the topology's past."""
 
@@ -101,7 +101,7 @@ class BackfillPlace:
         if committed is None:
             self._refuse_tables()
             self._refuse_first(first or 1)
-            committed = self._found(first, on_point)
+            committed = self._begin_state(first, on_point)
         else:
             self.holding.go_on(committed.txid)
         mark = committed.states.get(state)
@@ -132,7 +132,7 @@ class BackfillPlace:
             }
         )
 
-    def _found(self, first: int | None, on_point: Callable[[ForkPoint], None]) -> CommittedMark:
+    def _begin_state(self, first: int | None, on_point: Callable[[ForkPoint], None]) -> CommittedMark:
         before, marks = (first or 1) - 1, dict[str, StateMark]()
         if before and self.part.scratch:
             point = self._point(before)
@@ -142,14 +142,13 @@ class BackfillPlace:
         follower = JournalFollower(self.journal, before)
         refuse_missing_input(self.plan, self.config, follower, self.topology.committed().txid)
         with self.leading() as state:
-            state.check_spouts(self.plan.kinds)
             # A crash from here on to the end leaves a folder with an empty store, and the next call begins anew.
             self.holding.begin(before, first, before if marks else None)
             try:
                 JournalFollower(self.journal, before)  # again: it may have been cut until the hold was said
                 founded = CommittedMark(before, follower.metadata, self._copied(marks, state), follower.planned)
                 with durable_step("backfill.begin"):
-                    state.found(self.topology.incarnation, founded)
+                    state.found(self.topology.incarnation, founded, self.plan.kinds)
             except StateAccessError:
                 self.holding.end()
                 raise
@@ -160,14 +159,14 @@ class BackfillPlace:
         """Copy the topology's tables as of some marks; return the marks of the copies."""
         # What an interrupted try has left.
         self.folder.delete_all(SCRATCH)
-        made: dict[str, StateMark] = {}
+        copies: dict[str, StateMark] = {}
         for name, mark in marks.items():
             state, origin = self.plan.states[name], self.topology.states[name]
             with durable_step("backfill.table"):
                 opened = copied(state, origin, mark, coordinator_state, name, self.topology.incarnation)
-            made[name] = mark_of(opened, mark)
+            copies[name] = mark_of(opened, mark)
             opened.close()
-        return made
+        return copies
 
     def _point(self, before: int) -> ForkPoint:
         """Return the newest moment up to a transaction as of which the topology's tables can be copied."""
@@ -176,17 +175,17 @@ class BackfillPlace:
         subject = RepairSubject(topology.topology_id, self.plan.kinds, origins, topology.metadata_dir, {})
         journal, committed = JournalSearch(self.journal), topology.committed().txid
         points = ForkPoints.of(subject, journal.around, committed, {before, *topology.points()}, is_of_all=True)
-        found, obstacles = points.find(before)
-        if found is not None:
-            return ForkPoint(found, tuple(obstacles))
-        which, why = ", ".join(map(repr, self.part.scratch)), "; ".join(obstacles)
+        point, obstacles = points.find(before)
+        if point is not None:
+            return ForkPoint(point, tuple(obstacles))
+        tables, why = ", ".join(map(repr, self.part.scratch)), "; ".join(obstacles)
         later = min((checkpoint.txid for checkpoint in points.standing if checkpoint.txid > before), default=None)
         ways_on = [
             *(["leave --from out to run all transactions"] if not points.checkpoints[-1].txid else []),
             *([f"begin with --from {later + 1}"] if later is not None else []),
         ] or ["bring that table back first"]
         raise ConfigError(
-            f"the backfill needs {which} as of transaction {before} or a point before it, which is gone ({why}): "
+            f"the backfill needs {tables} as of transaction {before} or a point before it, which is gone ({why}): "
             f"{', or '.join(ways_on)}"
         )
 
@@ -196,7 +195,7 @@ class BackfillPlace:
         Forget what is begun and not decided: the journal says again what it is, unless the topology has gone back.
         """
         tables = [table for name in self.part.new if (table := self.plan.states[name].table()) is not None]
-        epochs = [found.epoch for table in tables if (found := table.look()) is not None]
+        epochs = [description.epoch for table in tables if (description := table.look()) is not None]
         with self.leading(max(epochs, default=0)) as state:
             state.forget_begun()
 
@@ -221,9 +220,9 @@ class BackfillPlace:
     def _refuse_departed(self, committed: CommittedMark) -> None:
         """Refuse states that were in the topology before, unless all that they have is from this backfill."""
         for name in self.part.new:
-            known: StateMark | None = self.topology.committed().states.get(name)
-            if known is not None and known.left_after is not None and known.left_after > committed.txid:
+            mark: StateMark | None = self.topology.committed().states.get(name)
+            if mark is not None and mark.left_after is not None and mark.left_after > committed.txid:
                 raise ConfigError(
-                    f"state {name!r} was in the topology up to transaction {known.left_after}; a backfill is for new "
+                    f"state {name!r} was in the topology up to transaction {mark.left_after}; a backfill is for new "
                     "states: give it another name and path"
                 )

@@ -15,21 +15,21 @@ from txtopo.transactional.tasks.fingerprint import Fingerprint
 
 
 def difference_between(
-    then: JournalTransaction, now: JournalTransaction, components: Sequence[str], known: Collection[str]
+    old: JournalTransaction, new: JournalTransaction, components: Sequence[str], known: Collection[str]
 ) -> str | None:
     """Describe the first difference between a transaction and its backfill; None if there is none.
 
-    ``then`` is as the topology has committed it, ``now`` as the backfill has; ``components`` ran in the backfill, in
+    ``old`` is as the topology has committed it, ``new`` as the backfill has; ``components`` ran in the backfill, in
     topological order; ``known`` are those that the topology had.
     """
-    if (then.metadata, then.planned.at_ms) != (now.metadata, now.planned.at_ms):
+    if (old.metadata, old.planned.at_ms) != (new.metadata, new.planned.at_ms):
         return "it is another transaction now than when the backfill began it, because the topology has gone back"
-    if then.is_dead_letter:
+    if old.is_dead_letter:
         return None
     for name in components:
         if name not in known:
             continue
-        was, found = _fingerprint(then.fingerprints, name), _fingerprint(now.fingerprints, name)
+        was, found = _fingerprint(old.fingerprints, name), _fingerprint(new.fingerprints, name)
         if was.tuples != found.tuples:
             counts = f"{was.tuples} at the commit, {found.tuples} now"
             return f"component {name!r} emits other tuples than it did then ({counts}): its code or its input changed"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from txtopo.api.components.planned import Turn
+from txtopo.api.components.planned import BeginReason
 from txtopo.api.state import OpenedState
 from txtopo.api.store import Lead, Put, Store
 from txtopo.assembly.feed.feed import WAIT_SECS, Feed
@@ -45,10 +45,10 @@ class Recorded(dict[int, JournalTransaction]):
         raise gone_back(f"its journal has no transaction {txid} any more, which the backfill began")
 
 
-def gone_back(what: str) -> DivergenceError:
+def gone_back(why: str) -> DivergenceError:
     """Return the error for a backfill whose transactions the topology no longer has."""
     return DivergenceError(
-        f"{what.rstrip('.')}: the topology has gone back since. Remove the backfill's folder and the table, and begin "
+        f"{why.rstrip('.')}: the topology has gone back since. Remove the backfill's folder and the table, and begin "
         "again"
     )
 
@@ -86,11 +86,11 @@ class JournalFeed(Feed):
         """The last transaction of all, once the topology is at rest."""
         self.total: int | None = None
 
-    def follow(self, journal: Folder, here: JournalHeader) -> None:
+    def follow(self, journal: Folder, header: JournalHeader) -> None:
         """Begin to read the topology's journal after what is committed here; DivergenceError if it went back behind."""
-        kept = self._place[0].read(self._epoch_path)
-        self._kept_epoch = 0 if kept is None else int(kept)
-        self._follower = follower = JournalFollower(journal, here.committed, self._kept_epoch)
+        epoch_value = self._place[0].read(self._epoch_path)
+        self._kept_epoch = 0 if epoch_value is None else int(epoch_value)
+        self._follower = follower = JournalFollower(journal, header.committed, self._kept_epoch)
         try:
             self._recorded.update(
                 (transaction.txid, transaction) for transaction in follower.read(self._topology.committed().txid)
@@ -98,8 +98,8 @@ class JournalFeed(Feed):
         except DivergenceError as error:
             raise gone_back(error.message) from error
         found_here = (follower.metadata, follower.planned.at_ms)
-        if follower.after > here.committed and found_here != (here.metadata, here.planned.at_ms):
-            raise gone_back(f"its journal has another transaction {here.committed} than the backfill committed")
+        if follower.after > header.committed and found_here != (header.metadata, header.planned.at_ms):
+            raise gone_back(f"its journal has another transaction {header.committed} than the backfill committed")
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
         """Take the place for the epoch that transactions are read from."""
@@ -113,24 +113,24 @@ class JournalFeed(Feed):
             DivergenceError: the topology has gone back behind what was read, or its journal is damaged.
         """
         del committed  # it is what is committed here
-        wanted = range(action.first_txid, action.first_txid + action.count)
-        while self._follower.after < wanted[-1]:
-            known = self._topology.committed().txid
-            found = self._follower.read(known)
-            self.total = max(known, self._follower.after)
-            self._recorded.update((transaction.txid, transaction) for transaction in found)
-            if not found and not self._is_at_rest(wanted[0]):
+        txids = range(action.first_txid, action.first_txid + action.count)
+        while self._follower.after < txids[-1]:
+            committed_there = self._topology.committed().txid
+            transactions = self._follower.read(committed_there)
+            self.total = max(committed_there, self._follower.after)
+            self._recorded.update((transaction.txid, transaction) for transaction in transactions)
+            if not transactions and not self._is_at_rest(txids[0]):
                 break
-        begun = tuple(_begun(self._recorded[txid]) for txid in wanted if txid <= self._follower.after)
-        news = {transaction.txid: transaction for transaction in self._references.completed(begun)}
-        begun = tuple(news.get(transaction.txid, transaction) for transaction in begun)
-        if begun:
+        created = tuple(_metadata_of(self._recorded[txid]) for txid in txids if txid <= self._follower.after)
+        news = {transaction.txid: transaction for transaction in self._references.completed(created)}
+        created = tuple(news.get(transaction.txid, transaction) for transaction in created)
+        if created:
             # Before any of them is begun: whatever goes back behind them later has a higher epoch.
             if self._follower.epoch != self._kept_epoch:
                 self._kept_epoch = self._follower.epoch
                 with durable_step("backfill.epoch"):
                     self._place[1].write([Put(self._epoch_path, str(self._kept_epoch).encode())])
-            return MetadataCreated(begun, SourceStatus.READY)
+            return MetadataCreated(created, SourceStatus.READY)
         if self.last is not None and self.last > self._follower.after:
             raise DivergenceError(
                 f"the topology is at transaction {self.last}, but its journal ends with {self._follower.after}: it ran "
@@ -153,7 +153,7 @@ class JournalFeed(Feed):
         if self._follower.after >= next_txid or self.last is not None or now - self._asked_secs < REST_SECS:
             return False
         self._asked_secs = now
-        self.last = self._topology.rest()
+        self.last = self._topology.lead_if_free()
         if self.last is None:
             if not self._has_caught_up:
                 self._has_caught_up = True
@@ -176,8 +176,8 @@ def without_given_up(
         load_carried: LoadCarried,
         probe: ProgressProbe,
     ) -> GroupOutcome:
-        own = [attempt for attempt in assigned if not recorded[attempt.attempt.txid].is_dead_letter]
-        outcome = run_phases(task_factory, states, own, load_carried, probe)
+        alive = [attempt for attempt in assigned if not recorded[attempt.attempt.txid].is_dead_letter]
+        outcome = run_phases(task_factory, states, alive, load_carried, probe)
         return attrs.evolve(
             outcome,
             finished=_up_to(assigned, outcome.failed),
@@ -192,6 +192,6 @@ def _up_to(assigned: Sequence[AssignedAttempt], failed: TransactionAttempt | Non
     return tuple(attempts if failed is None else attempts[: attempts.index(failed)])
 
 
-def _begun(recorded: JournalTransaction) -> TransactionMetadata:
-    planned = attrs.evolve(recorded.planned, turn=Turn.QUIET) if recorded.is_dead_letter else recorded.planned
+def _metadata_of(recorded: JournalTransaction) -> TransactionMetadata:
+    planned = attrs.evolve(recorded.planned, turn=BeginReason.QUIET) if recorded.is_dead_letter else recorded.planned
     return TransactionMetadata(recorded.txid, recorded.metadata, planned)

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 import attrs
@@ -23,14 +24,13 @@ from txtopo.transactional.recovery.coordinator_state import (
     CoordinatorState,
     StateMark,
     committed_in,
-    rooms_of,
-    tables_of,
 )
 from txtopo.transactional.recovery.divergence import CoordinatorRecord, find_divergences, refuse, refuse_two_timelines
 from txtopo.transactional.recovery.membership import Membership, join, record_join
 from txtopo.transactional.recovery.operations.going_back import GatheringLead
 from txtopo.transactional.recovery.plans import Join, recorded_plan
 from txtopo.transactional.recovery.recover import recover
+from txtopo.transactional.recovery.tables import rooms_of, tables_of
 from txtopo.transactional.recovery.values import incarnation_in
 
 OWNER = "txtopo backfill"
@@ -68,7 +68,7 @@ class JoinedTopology:
         """Raise a DivergenceError if its tables and its coordinator state are of two timelines; it may be running."""
         refuse_two_timelines(self._coordinator_state(GatheringLead()), tables_of(self.states))
 
-    def rest(self) -> int | None:
+    def lead_if_free(self) -> int | None:
         """Take the lead, and return the last committed transaction; None if a process leads the topology.
 
         Raises:
@@ -84,10 +84,8 @@ class JoinedTopology:
         if state.group() is None and recorded_plan(state) is None:
             refuse(find_divergences(CoordinatorRecord.of(state, self._lead.epoch - 1), tables_of(self.states)))
             return state.committed().txid
-        recovered = recover(self.topology_id, self.states, state, self.membership)
-        for each in recovered.states.values():
-            each.close()
-        return recovered.committed.txid
+        with contextlib.ExitStack() as stack:
+            return recover(self.topology_id, self.states, state, stack, self.membership).committed.txid
 
     def join(
         self,

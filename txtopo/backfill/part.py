@@ -52,14 +52,14 @@ class BackfillPart:
         return whole.part(self.components, states)
 
 
-def part_of(plan: Plan, name: str, known: Collection[str]) -> BackfillPart:
+def part_of(plan: Plan, name: str, states_known: Collection[str]) -> BackfillPart:
     """Return the part that writes a new state, given the known ones; raise ConfigError if no component writes it."""
     requested = plan.requested_states
     states, components = {name}, set[str]()
     size = 0
     while size < len(states) + len(components):
         size = len(states) + len(components)
-        components |= {each for each, own in requested.items() if not states.isdisjoint(own)}
+        components |= {each for each, requested_states in requested.items() if not states.isdisjoint(requested_states)}
         components |= {edge.source for edge in reversed(plan.edges) if edge.target in components}
         states |= {each for component in components for each in requested.get(component, ())}
         states |= _clocks_of(plan.states, states)
@@ -70,8 +70,8 @@ def part_of(plan: Plan, name: str, known: Collection[str]) -> BackfillPart:
         )
     return BackfillPart(
         tuple(component.id for component in plan.components if component.id in components),
-        tuple(state for state in plan.states if state in states and state not in known),
-        tuple(state for state in plan.states if state in states and state in known),
+        tuple(state for state in plan.states if state in states and state not in states_known),
+        tuple(state for state in plan.states if state in states and state in states_known),
     )
 
 

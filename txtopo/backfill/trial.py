@@ -35,26 +35,26 @@ def refuse_missing_input(plan: Plan, config: Config, follower: JournalFollower, 
     A spout that Spark runs is not asked: the run will find out, at its first transaction. A FailedException says that
     the source does not answer.
     """
-    asked = _with_input(follower.read(committed))
+    inputs = _with_input(follower.read(committed))
     spouts = {spout.id for spout in plan.spouts if spout.kind not in DATAFRAMES}
-    if not spouts or not asked:
+    if not spouts or not inputs:
         return
     with _trial(plan.part(spouts, {}), config) as trial:
-        problem = trial.problem(asked[0])
+        problem = trial.problem(inputs[0])
         if problem is None:
             return
         while more := follower.read(committed):
-            asked += _with_input(more)
-        low, high = 1, len(asked)
+            inputs += _with_input(more)
+        low, high = 1, len(inputs)
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if trial.problem(asked[middle]) is None else (middle + 1, high)
+            low, high = (low, middle) if trial.problem(inputs[middle]) is None else (middle + 1, high)
     way_on = "nor has it any later one as it was"
-    if low < len(asked):
-        begin = asked[low].txid
+    if low < len(inputs):
+        begin = inputs[low].txid
         way_on = f"it has those from {begin} on: with --from {begin}, the table has nothing of the transactions before"
     raise ConfigError(
-        f"the source no longer has transaction {asked[0].txid} as it was committed ({problem}); {way_on}. Nothing was "
+        f"the source no longer has transaction {inputs[0].txid} as it was committed ({problem}); {way_on}. Nothing was "
         "written"
     )
 
@@ -81,35 +81,35 @@ class _Trial:
         self._plan = spouts_only
         self.factory = TaskFactory(spouts_only, config, {})
 
-    def problem(self, then: JournalTransaction) -> str | None:
+    def problem(self, recorded: JournalTransaction) -> str | None:
         """Return why a transaction can't be emitted as it was; None if it can."""
         for _ in range(TRIES_MAX):
             try:
-                return self._difference(then)
+                return self._difference(recorded)
             except FailedException as error:
                 failure = error
             except RuleError as error:
                 return error.message.rstrip(".")
         raise failure
 
-    def _difference(self, then: JournalTransaction) -> str | None:
-        attempt = TransactionAttempt(then.txid, then.attempt)
-        run = BatchRun(self.factory, attempt, then.planned)
+    def _difference(self, recorded: JournalTransaction) -> str | None:
+        attempt = TransactionAttempt(recorded.txid, recorded.attempt)
+        run = BatchRun(self.factory, attempt, recorded.planned)
 
         def emit(spout: PlannedComponent, task: int, collector: TaskCollector) -> Any:
-            emitter, metadata = self.factory.emitter(spout, task), metadata_of(then.metadata, spout.id)
+            emitter, metadata = self.factory.emitter(spout, task), metadata_of(recorded.metadata, spout.id)
             emissions = self._plan.semantics[spout.id].emissions(None)
             return emissions.emit(emitter, (task, spout.tasks), attempt, metadata, collector)
 
         try:
             for spout in self._plan.spouts:
-                for task in range(spout.tasks if then.planned.has_input_of(spout.id, then.metadata) else 0):
+                for task in range(spout.tasks if recorded.planned.has_input_of(spout.id, recorded.metadata) else 0):
                     run.emit(spout, task, functools.partial(emit, spout, task))
         finally:
             run.close()
         fingerprints = {
             name: (fingerprint.tuples, fingerprint.checksum) for name, fingerprint in run.tracer.fingerprints().items()
         }
-        now = attrs.evolve(then, fingerprints=fingerprints)
+        now = attrs.evolve(recorded, fingerprints=fingerprints)
         spouts = tuple(spout.id for spout in self._plan.spouts)
-        return difference_between(then, now, spouts, set(spouts))
+        return difference_between(recorded, now, spouts, set(spouts))

@@ -140,10 +140,10 @@ def print_error(message: str) -> None:
     """Print a message to standard error: the first line in red, the rest, often a traceback, as it is, but discreet."""
     message = discreet(message)
     console = Console(stderr=True, soft_wrap=True)
-    first, _, rest = message.partition("\n")
+    first, _, further_lines = message.partition("\n")
     console.print(Text(f"error: {first}", style="bold red"))
-    if rest:
-        console.print(Text(rest))
+    if further_lines:
+        console.print(Text(further_lines))
 
 
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:

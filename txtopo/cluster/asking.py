@@ -1,4 +1,4 @@
-"""Asks several others at once, each on a thread of its own, so that one that hangs delays nobody."""
+"""Asks several others at once, each on a separate thread, so that one that hangs delays nobody."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NobodyAnswers(Exception):
         self.errors = tuple(errors)
 
 
-def asked(ask: Callable[[], T]) -> Future[T]:
+def ask_in_thread(ask: Callable[[], T]) -> Future[T]:
     """Call ``ask`` on a daemon thread: the end of the process does not wait for it."""
     answer: Future[T] = Future()
 
@@ -51,19 +51,19 @@ def first_answer(
     """Return the first answer, and leave the slower ones to themselves.
 
     An ``unsound`` error does not count as an answer: the others may still give one. Any other error is the answer, and
-    is raised. The next one is asked ``apart_secs`` after the last, or as soon as that one fails.
+    is raised. The next one is ask_in_thread ``apart_secs`` after the last, or as soon as that one fails.
 
     Raises:
         NobodyAnswers: all have failed, or ``secs`` are over.
     """
     errors: list[Exception] = []
-    left, waiting = list(asks), list[Future[T]]()
+    asks_left, waiting = list(asks), list[Future[T]]()
     deadline, next_at = time.monotonic() + secs, 0.0
-    while left or waiting:
-        while left and time.monotonic() >= next_at:
-            waiting.append(asked(left.pop(0)))
+    while asks_left or waiting:
+        while asks_left and time.monotonic() >= next_at:
+            waiting.append(ask_in_thread(asks_left.pop(0)))
             next_at = time.monotonic() + apart_secs
-        came = _completed(waiting, min(deadline, next_at) if left else deadline)
+        came = _completed(waiting, min(deadline, next_at) if asks_left else deadline)
         for answer in came:
             waiting.remove(answer)
             error = answer.exception()
@@ -81,6 +81,6 @@ def _completed(answers: Sequence[Future[T]], until: float) -> list[Future[T]]:
     """Wait until ``until`` for the first answer; return all that are there."""
     while True:
         secs = min(_POLL_SECS, max(0.0, until - time.monotonic()))
-        done = wait(answers, secs, FIRST_COMPLETED).done
-        if done or time.monotonic() >= until:
-            return [answer for answer in answers if answer in done]
+        completed = wait(answers, secs, FIRST_COMPLETED).done
+        if completed or time.monotonic() >= until:
+            return [answer for answer in answers if answer in completed]

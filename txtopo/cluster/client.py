@@ -27,7 +27,7 @@ from urllib.parse import quote
 import httpx
 
 from txtopo import errors
-from txtopo.cluster.asking import NobodyAnswers, asked, first_answer, is_answered
+from txtopo.cluster.asking import NobodyAnswers, ask_in_thread, first_answer, is_answered
 from txtopo.cluster.code.submission import Submission
 from txtopo.cluster.summaries import NimbusSummary, SubmittedTopology, SupervisorSummary, TopologySummary
 from txtopo.errors import ClusterError, NoLeader, NotAlive, NotLeader, TransitionError, TxtopoError, Unreachable
@@ -105,10 +105,10 @@ class ClusterClient:
         """
 
         def leader_by(seed: str) -> str:
-            found = self._get(seed, "leader").get("leader")
-            if found is None:
+            address = self._get(seed, "leader").get("leader")
+            if address is None:
                 raise ClusterError(f"{seed}: nobody leads at the moment")
-            return str(found)
+            return str(address)
 
         try:
             return first_answer([partial(leader_by, seed) for seed in self._seeds], _UNSOUND)
@@ -209,8 +209,8 @@ class ClusterClient:
         try:
             answer = self._client.get(url, params={"start": start}, timeout=_LOG_SECS)
         except httpx.TransportError as error:
-            told = str(error) or type(error).__name__
-            raise ClusterError(f"the supervisor at {supervisor} does not answer: {told}") from error
+            message = str(error) or type(error).__name__
+            raise ClusterError(f"the supervisor at {supervisor} does not answer: {message}") from error
         if answer.status_code == HTTPStatus.NOT_FOUND:
             return None
         if not answer.is_success:
@@ -292,11 +292,11 @@ class ClusterClient:
         return self.change(name, "kill", wait_secs)
 
     def change(
-        self, name: str, what: str, wait_secs: float | None = None, settings: Mapping[str, str] | None = None
+        self, name: str, change: str, wait_secs: float | None = None, settings: Mapping[str, str] | None = None
     ) -> TopologySummary:
         """Ask for what one of the four methods above does, by its name; only ``rebalance`` has settings."""
-        body = {"settings": dict(settings or {})} if what == "rebalance" else None
-        path = f"topology/{quote(name, safe='')}/{what}" + ("" if wait_secs is None else f"/{wait_secs:g}")
+        body = {"settings": dict(settings or {})} if change == "rebalance" else None
+        path = f"topology/{quote(name, safe='')}/{change}" + ("" if wait_secs is None else f"/{wait_secs:g}")
         is_sent_again = False
 
         def send() -> TopologySummary:
@@ -310,11 +310,11 @@ class ClusterClient:
             # 1. The leader carries out a request. 2. Its answer is lost. 3. It refuses the same request when it comes
             # again, because a topology that is REBALANCING, or gone, takes none. So this refusal means success.
             except TransitionError:
-                if is_sent_again and what == "rebalance":
+                if is_sent_again and change == "rebalance":
                     return self.topology(name)
                 raise
             except NotAlive:
-                if is_sent_again and what == "kill":
+                if is_sent_again and change == "kill":
                     return TopologySummary(name, name, status="KILLED", seconds_left=0.0)
                 raise
 
@@ -337,7 +337,7 @@ class ClusterClient:
         """Return the leader's JSON, however long it takes, for as long as the leader gives signs of life."""
         no_limit = httpx.Timeout(None, connect=_CONNECT_SECS)
         url = f"http://{leader}/api/v1/{path}"
-        answer = asked(lambda: self._client.post(url, timeout=no_limit, **body))
+        answer = ask_in_thread(lambda: self._client.post(url, timeout=no_limit, **body))
         heard_at = time.monotonic()
         while not is_answered(answer, _SIGN_SECS):
             if self._lives(leader):

@@ -191,10 +191,10 @@ class CodeStore:
     def remove(self, topology: str) -> None:
         """Remove the code of a topology, if it is here. A full disk does not hinder that."""
         # A reader never sees half of it, and a crash leaves only a draft.
-        gone = self.folder / f"{_DRAFT}{secrets.token_hex(8)}"
+        moved_folder = self.folder / f"{_DRAFT}{secrets.token_hex(8)}"
         with contextlib.suppress(FileNotFoundError):
-            (self.folder / topology).rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+            (self.folder / topology).rename(moved_folder)
+        shutil.rmtree(moved_folder, ignore_errors=True)
 
     def check(self, published: Mapping[str, Manifest]) -> None:
         """Read all files here; remove published code that differs. Other code may be of a submission under way."""
@@ -203,10 +203,10 @@ class CodeStore:
 
     def check_next(self, published: Mapping[str, Manifest]) -> None:
         """Check the code whose last check is oldest. One topology at a time: the code of all may be gigabytes."""
-        here = [topology for topology in self.topologies() if topology in published]
-        self._checked_at = {topology: self._checked_at.get(topology, 0.0) for topology in here}
-        if here:
-            topology = min(here, key=lambda each: self._checked_at[each])
+        held_topologies = [topology for topology in self.topologies() if topology in published]
+        self._checked_at = {topology: self._checked_at.get(topology, 0.0) for topology in held_topologies}
+        if held_topologies:
+            topology = min(held_topologies, key=lambda each: self._checked_at[each])
             self._checked_at[topology] = time.monotonic()
             self.is_sound(topology, published[topology])
 
@@ -216,13 +216,13 @@ class CodeStore:
         Disks damage files that were sound when they came, so :meth:`has` is not enough where others rely on it.
         ``published`` is the manifest in ZooKeeper; None: trust the one on this disk.
         """
-        own = self.manifest(topology)
-        wanted = published or own
-        if own is None or wanted is None:
+        manifest = self.manifest(topology)
+        expected = published or manifest
+        if manifest is None or expected is None:
             wrong: str | None = "its manifest is damaged"
         else:
-            files = tuple(file for file in wanted.files if name in {None, file.name})
-            wrong = damage(attrs.evolve(wanted, files=files), self.folder / topology)
+            files = tuple(file for file in expected.files if name in {None, file.name})
+            wrong = damage(attrs.evolve(expected, files=files), self.folder / topology)
         if wrong is not None:
             self.remove(topology)
             _LOG.warning("the code of %s on this disk is damaged and was removed: %s", topology, wrong)

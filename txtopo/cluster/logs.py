@@ -91,9 +91,9 @@ class RepeatedWarning:
         if self._repeated.due(subject) is not None:
             self._logger.warning(message, *arguments)
 
-    def over(self, subject: str) -> None:
+    def clear(self, subject: str) -> None:
         """Record that the fault is over: if it comes back, warn at once."""
-        self._repeated.over(subject)
+        self._repeated.clear(subject)
 
 
 def _formatter(log_format: str) -> logging.Formatter:

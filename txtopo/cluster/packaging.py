@@ -20,11 +20,11 @@ def pack_modules(main: str, path: Path) -> None:
     """Pack ``main`` and all imported modules that are not installed into a zip file; SubmissionError without files."""
     top = main.partition(".")[0]
     # A driver imports txtopo's packages of its own installation.
-    own = [path for name, path in user_modules() if name not in {*FRAMEWORK, top}]
+    modules = [path for name, path in user_modules() if name not in {*FRAMEWORK, top}]
     files = {inside: file for path in paths_of(top) for inside, file in _files_of(path)}
     if not files:
         raise SubmissionError(f"the module {main!r} has no files that could be submitted")
-    files |= {inside: file for path in own for inside, file in _files_of(path)}
+    files |= {inside: file for path in modules for inside, file in _files_of(path)}
     _write(files, path)
 
 
@@ -46,8 +46,8 @@ def modules_in(folder: Path) -> list[str]:
 def top_of(names: Sequence[str], where: str) -> str:
     """Return the only name; raise SubmissionError if there are none, or several."""
     if len(names) != 1:
-        found = ", ".join(names) or "none"
-        raise SubmissionError(f"{where} must hold one module, or name it by --module; found: {found}")
+        names_text = ", ".join(names) or "none"
+        raise SubmissionError(f"{where} must hold one module, or name it by --module; found: {names_text}")
     return names[0]
 
 

@@ -30,9 +30,9 @@ from txtopo.config import (
     TEXT_OR_NONE,
     Kind,
     Setting,
+    integer,
     or_none,
     to_servers,
-    whole,
     with_ports,
 )
 from txtopo.errors import ConfigError
@@ -87,7 +87,7 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
         Setting("nimbus.address", None, _address, "host:port by which others reach this nimbus; none: as it listens"),
         Setting("nimbus.task.timeout.secs", 30.0, SECONDS, "how long a driver may be silent before it is moved"),
         Setting("nimbus.task.launch.secs", 120.0, SECONDS, "how long a new assignment may be without a heartbeat"),
-        Setting("nimbus.task.moves.max", 3, whole(1), "supervisors on which a driver may keep failing at its start"),
+        Setting("nimbus.task.moves.max", 3, integer(1), "supervisors on which a driver may keep failing at its start"),
         Setting("nimbus.monitor.freq.secs", 3.0, SECONDS, "how often the leader looks without having been told"),
         Setting("nimbus.code.sync.freq.secs", 10.0, SECONDS, "how often code is fetched without having been told"),
         Setting(
@@ -96,19 +96,19 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
         Setting("nimbus.leader.elector", "zookeeper", TEXT, "zookeeper, or MODULE:CLASS of a LeaderElector"),
         Setting("nimbus.code.distributor", "local", TEXT, "local, shared, or MODULE:CLASS of a CodeDistributor"),
         Setting("nimbus.code.distributor.folder", None, TEXT_OR_NONE, "the folder of the shared one, a path or a URI"),
-        Setting("nimbus.upload.bytes.max", 256 << 20, whole(1), "the largest submission, in bytes"),
-        Setting("nimbus.submissions.max", 16, whole(1), "submissions at a time"),
+        Setting("nimbus.upload.bytes.max", 256 << 20, integer(1), "the largest submission, in bytes"),
+        Setting("nimbus.submissions.max", 16, integer(1), "submissions at a time"),
         Setting("nimbus.submission.check.secs", 120.0, SECONDS, "how long a supervisor may check submitted code"),
-        Setting("topology.min.replication.count", 1, whole(1), "nimbuses that hold new code, the leader among them"),
+        Setting("topology.min.replication.count", 1, integer(1), "nimbuses that hold new code, the leader among them"),
         Setting("topology.max.replication.wait.time.sec", 60.0, _wait, "how long a submission waits for them"),
         Setting("supervisor.host", "127.0.0.1", TEXT, "address that a supervisor listens on"),
         Setting("supervisor.port", 6628, PORT, "port that a supervisor listens on"),
-        Setting("supervisor.slots", 4, whole(0), "drivers that a supervisor runs at a time"),
+        Setting("supervisor.slots", 4, integer(0), "drivers that a supervisor runs at a time"),
         Setting("supervisor.monitor.frequency.secs", 1.0, SECONDS, "how often a supervisor looks at its drivers"),
         Setting("supervisor.worker.start.timeout.secs", 120.0, SECONDS, "how long a driver may take to start"),
         Setting("supervisor.worker.timeout.secs", 30.0, SECONDS, "how long a driver may be silent before it is ended"),
         Setting("supervisor.worker.shutdown.sleep.secs", 3.0, SECONDS, "from SIGTERM to SIGKILL"),
-        Setting("supervisor.worker.start.retries", 3, whole(1), "failed starts in a row before nimbus is told"),
+        Setting("supervisor.worker.start.retries", 3, integer(1), "failed starts in a row before nimbus is told"),
         Setting(
             "supervisor.worker.backoff.reset.secs",
             30.0,
@@ -166,7 +166,7 @@ class ClusterConfig(Mapping[str, Any]):
             )
         return self[f"{kind}.address"] or f"{f'[{host}]' if ':' in host else host}:{self[f'{kind}.port']}"
 
-    def made(self, setting: str, kind: type) -> Any:
+    def make(self, setting: str, kind: type) -> Any:
         """Return an object of a setting's ``MODULE:CLASS``; ConfigError if there is none that derives from ``kind``."""
         name = self[setting]
         module, _, attribute = name.partition(":")

@@ -39,7 +39,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from state.stores.zookeeper_session import Applied, NotAsExpected, Unknown, ZooKeeperSession
+from state.stores.zookeeper_session import Applied, ConditionFailed, OutcomeUnknown, ZooKeeperSession
 from txtopo.cluster.code_store import Manifest
 from txtopo.cluster.decisions.assignment import Assignment, ClusterView, Ending, Heartbeat, SupervisorInfo
 from txtopo.cluster.decisions.lifecycle import Topology
@@ -315,14 +315,14 @@ class ClusterState:
         for node in nodes:
             self.apply(lambda transaction, node=node: transaction.delete(node))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
 
-    def apply(self, plan: Callable[[Any], object]) -> Applied | NotAsExpected:
+    def apply(self, plan: Callable[[Any], object]) -> Applied | ConditionFailed:
         """Send a transaction that ``plan`` fills; plan and send again, applied or not, while answers are lost."""
         deadline = self.session.deadline()
         while True:
             transaction = self.session.client.transaction()
             plan(transaction)
             answer = self.session.commit(transaction, deadline)
-            if not isinstance(answer, Unknown):
+            if not isinstance(answer, OutcomeUnknown):
                 return answer
 
     def exists(self, node: str) -> bool:

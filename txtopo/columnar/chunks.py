@@ -200,7 +200,7 @@ def decode(encoded: bytes, source: TupleSource, attempt: TransactionAttempt) -> 
     if encoded[-1:] in {b"A", b"C"}:
         with pa.ipc.open_stream(encoded) as reader:
             return Chunk(source, batch=reader.read_next_batch(), is_combined=encoded[-1:] == b"C")
-    count, columns = pickle.loads(encoded)  # noqa: S301 - our own bytes, from our own executors
+    count, columns = pickle.loads(encoded)  # noqa: S301 - our bytes, from our executors
     rows: list[Row] = list(zip(itertools.repeat(attempt, count), *columns, strict=True))
     return Chunk(source, rows=rows, is_shared=False)  # these objects are new and go to one task
 

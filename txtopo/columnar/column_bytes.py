@@ -33,7 +33,7 @@ _TEXT_BYTES_MAX = 1 << 31
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
 
 
-class Form(enum.Enum):
+class Encoding(enum.Enum):
     """The encoding of a column."""
 
     TEXTS = enum.auto()
@@ -47,14 +47,14 @@ class Form(enum.Enum):
 class ColumnBytes(NamedTuple):
     """A column's values as bytes: different values give different bytes."""
 
-    form: Form
+    form: Encoding
     content: bytes
 
     def to_array(self, count: int) -> pa.Array | None:
         """Return the Arrow column of ``count`` strings, 32-bit integers or floats; None for any other values."""
-        if self.form is Form.TEXTS:
+        if self.form is Encoding.TEXTS:
             return self._texts(count)
-        return self._numbers(count) if self.form is Form.MARSHALLED else None
+        return self._numbers(count) if self.form is Encoding.MARSHALLED else None
 
     def _texts(self, count: int) -> pa.Array | None:
         if len(self.content) >= _TEXT_BYTES_MAX:
@@ -90,14 +90,14 @@ def to_bytes(column: list[Any]) -> ColumnBytes | None:
             if texts.count("\0") == len(column):
                 return _text_bytes(texts)
     try:
-        return ColumnBytes(Form.MARSHALLED, marshal.dumps(column, _MARSHAL_VERSION))
+        return ColumnBytes(Encoding.MARSHALLED, marshal.dumps(column, _MARSHAL_VERSION))
     except ValueError:  # dates, decimals, the user's classes
         shown = repr(column)  # an address in it differs in each process
-        return None if _ADDRESS.search(shown) else ColumnBytes(Form.SHOWN, shown.encode("utf-8", "surrogatepass"))
+        return None if _ADDRESS.search(shown) else ColumnBytes(Encoding.SHOWN, shown.encode("utf-8", "surrogatepass"))
 
 
 def _text_bytes(texts: str) -> ColumnBytes:
     try:
-        return ColumnBytes(Form.TEXTS, texts.encode())
+        return ColumnBytes(Encoding.TEXTS, texts.encode())
     except UnicodeEncodeError:  # half of a surrogate pair
-        return ColumnBytes(Form.SHOWN, texts.encode("utf-8", "surrogatepass"))
+        return ColumnBytes(Encoding.SHOWN, texts.encode("utf-8", "surrogatepass"))

@@ -112,11 +112,11 @@ def cast_rows(rows: Any, schema: pa.Schema, where: str) -> Any:
     columns = []
     for field in schema:
         column = rows.column(field.name)
-        made = cast_array(column, field.type)
-        if made is None:
+        arrays = cast_array(column, field.type)
+        if arrays is None:
             why = misfit_in(column, field.type).why
             raise FieldsError(f"{where}, field '{field.name}: {ddl_name(field.type)}': {why}")
-        columns.append(made)
+        columns.append(arrays)
     return type(rows).from_arrays(columns, schema=schema)
 
 
@@ -159,8 +159,8 @@ _ADVICE = "; give such a value, or declare the field with the type that it needs
 
 def is_exact(values: Iterable[Any], kind: pa.DataType) -> bool:
     """Whether all values are of the one class whose objects are read back unchanged; not for nested types."""
-    own = _own_class(kind)
-    return own is not None and set(map(type, values)) <= {own, type(None)}
+    rule_class = _own_class(kind)
+    return rule_class is not None and set(map(type, values)) <= {rule_class, type(None)}
 
 
 _INFERRED = frozenset({pa.string(), pa.bool_()})
@@ -168,7 +168,7 @@ _INFERRED = frozenset({pa.string(), pa.bool_()})
 
 
 def _own_class(kind: pa.DataType) -> type | None:
-    return next((own for is_kind, own, _ in _RULES if is_kind(kind)), None)
+    return next((rule_class for is_kind, rule_class, _ in _RULES if is_kind(kind)), None)
 
 
 def _fit_simple(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
@@ -240,8 +240,8 @@ def _has_twice(values: Sequence[Any], keys: pa.Array) -> bool:
     """Whether two keys of a map have become one: a float of 32 bits, or one moment in two time zones."""
     if not pa.types.is_float32(keys.type) and getattr(keys.type, "tz", None) is None:
         return False
-    made = iter(keys.to_pylist())
-    return any(len(set(islice(made, len(value)))) < len(value) for value in values)
+    key_iterator = iter(keys.to_pylist())
+    return any(len(set(islice(key_iterator, len(value)))) < len(value) for value in values)
 
 
 def _offsets_of(values: Sequence[Any]) -> pa.Array:
@@ -259,17 +259,17 @@ def _fits(values: Sequence[Any], kind: pa.DataType) -> bool:
     classes = kinds - {type(None)}
     if classes <= {_own_class(kind)} or (pa.types.is_decimal(kind) and classes == {decimal.Decimal}):
         return True
-    there = values if classes == kinds else [value for value in values if value is not None]
+    present = values if classes == kinds else [value for value in values if value is not None]
     if pa.types.is_timestamp(kind) and classes == {dt.datetime}:
         zone_of = attrgetter("tzinfo")
-        if kind.tz is not None and all(map(zone_of, there)):  # no zone is false; this takes a third of the next line
+        if kind.tz is not None and all(map(zone_of, present)):  # no zone is false; this takes a third of the next line
             return True
-        zones = set(map(id, map(zone_of, there)))  # by identity: a zone's hash takes 5x as long
+        zones = set(map(id, map(zone_of, present)))  # by identity: a zone's hash takes 5x as long
         return zones == {id(None)} if kind.tz is None else id(None) not in zones
-    for is_kind, own, accepts in _RULES:
+    for is_kind, rule_class, accepts in _RULES:
         if is_kind(kind):
-            return all(type(value) is own or accepts(value, kind) for value in there)
-    return not there
+            return all(type(value) is rule_class or accepts(value, kind) for value in present)
+    return not present
 
 
 def _is_list(kind: type) -> bool:
@@ -339,10 +339,10 @@ def _why_not(value: Any, kind: pa.DataType) -> str:
     if isinstance(value, dict) and pa.types.is_struct(kind):
         names = [field.name for field in kind]
         lacking = [name for name in names if name not in value]
-        others = [name for name in value if name not in names]
-        if others:
-            near = did_you_mean(str(others[0]), names)
-            return f"{value!r:.200} has a member {others[0]!r} that {ddl_name(kind)} does not have{near}"
+        more_names = [name for name in value if name not in names]
+        if more_names:
+            near = did_you_mean(str(more_names[0]), names)
+            return f"{value!r:.200} has a member {more_names[0]!r} that {ddl_name(kind)} does not have{near}"
         if lacking:
             return f"{value!r:.200} lacks the member {lacking[0]!r} of {ddl_name(kind)}, which may be None"
         parts = [(f"member {field.name!r}", value[field.name], field.type) for field in kind]
@@ -471,18 +471,18 @@ def _cast(array: pa.Array, kind: pa.DataType, *, is_part: bool) -> pa.Array:
         array = array.cast(pa.decimal256(_DECIMAL_DIGITS_MAX, kind.scale))
     elif not _is_same_family(theirs, kind):
         raise _Refused
-    made = array.cast(kind)
-    if pa.types.is_float32(kind) and pa.types.is_float64(theirs) and not _is_near(array, made):
+    result = array.cast(kind)
+    if pa.types.is_float32(kind) and pa.types.is_float64(theirs) and not _is_near(array, result):
         raise _Refused
-    return made
+    return result
 
 
 def _cast_struct(array: pa.Array, kind: pa.DataType, *, is_part: bool) -> pa.Array:
     by_name = dict(zip([field.name for field in array.type], array.flatten(), strict=True))  # null where it is null
-    wanted = [field.name for field in kind]
-    if len(by_name) != array.type.num_fields or not set(wanted) <= by_name.keys():
+    names = [field.name for field in kind]
+    if len(by_name) != array.type.num_fields or not set(names) <= by_name.keys():
         raise _Refused
-    if len(wanted) != len(by_name) and not is_part:
+    if len(names) != len(by_name) and not is_part:
         raise _Refused
     members = [_cast(by_name[field.name], field.type, is_part=is_part) for field in kind]
     return pa.StructArray.from_arrays(members, fields=list(kind), mask=array.is_null())
@@ -533,8 +533,8 @@ def _is_same_family(theirs: pa.DataType, ours: pa.DataType) -> bool:
 def _extremes(kind: pa.DataType) -> pa.Array:
     """Return the values of a number type that need most of another one; nulls of other types."""
     if pa.types.is_integer(kind):
-        whole = np.iinfo(kind.to_pandas_dtype())
-        return pa.array([whole.min, whole.max], kind)
+        limits = np.iinfo(kind.to_pandas_dtype())
+        return pa.array([limits.min, limits.max], kind)
     if pa.types.is_floating(kind):
         real = np.finfo(kind.to_pandas_dtype())
         return pa.array([float(real.smallest_subnormal), float(real.max)], kind)
@@ -543,7 +543,7 @@ def _extremes(kind: pa.DataType) -> pa.Array:
     return pa.nulls(1, kind)
 
 
-def _is_near(given: pa.Array, made: pa.Array) -> bool:
+def _is_near(exact: pa.Array, cast: pa.Array) -> bool:
     """Whether no number has become infinite or zero."""
-    values, narrow = (each.to_numpy(zero_copy_only=False) for each in (given, made))
+    values, narrow = (each.to_numpy(zero_copy_only=False) for each in (exact, cast))
     return bool((np.isinf(values) == np.isinf(narrow)).all() and ((values == 0) == (narrow == 0)).all())

@@ -162,20 +162,20 @@ def _texts_modulo_prime(column: pa.Array) -> Hashes:
     # The 8 bytes from each byte on; the padding lets the last bytes have 8, too.
     words_at: Any = np.ndarray((last - first + 1,), dtype="<u8", buffer=padded, strides=(1,))
     starts = offsets[:-1].astype(np.int64) - first
-    left = np.diff(offsets).astype(np.int64)
+    bytes_left = np.diff(offsets).astype(np.int64)
     sums = np.zeros(count, dtype=np.uint64)
-    for row in np.flatnonzero(left > _LONG_BYTES):
-        sums[row] = int.from_bytes(padded[starts[row] : starts[row] + left[row]].tobytes(), "little") % _PRIME
-    short = np.flatnonzero(left <= _LONG_BYTES)
+    for row in np.flatnonzero(bytes_left > _LONG_BYTES):
+        sums[row] = int.from_bytes(padded[starts[row] : starts[row] + bytes_left[row]].tobytes(), "little") % _PRIME
+    short = np.flatnonzero(bytes_left <= _LONG_BYTES)
     rows: Any = slice(None) if len(short) == count else short
-    starts, left = starts[rows], left[rows]
+    starts, bytes_left = starts[rows], bytes_left[rows]
     shift = 0
-    while len(left):  # each round adds the next 8 bytes of all values that are long enough
-        words = words_at[starts] & _LOW_BYTES[np.minimum(left, _WORD_BYTES)]
+    while len(bytes_left):  # each round adds the next 8 bytes of all values that are long enough
+        words = words_at[starts] & _LOW_BYTES[np.minimum(bytes_left, _WORD_BYTES)]
         sums[rows] = _reduced(sums[rows] + _rotated(_reduced(words), shift))
-        unfinished = np.flatnonzero(left > _WORD_BYTES)
+        unfinished = np.flatnonzero(bytes_left > _WORD_BYTES)
         rows = unfinished if isinstance(rows, slice) else rows[unfinished]
-        starts, left = starts[unfinished] + _WORD_BYTES, left[unfinished] - _WORD_BYTES
+        starts, bytes_left = starts[unfinished] + _WORD_BYTES, bytes_left[unfinished] - _WORD_BYTES
         shift = (shift + 8 * _WORD_BYTES) % _BITS
     return sums
 
@@ -214,13 +214,13 @@ def mix_columns(numbers: Hashes) -> Hashes:
 
 def parts_of(keys: pa.Table) -> Any:
     """Return the part of each row's key, as an array of uint8. The key columns have no nulls."""
-    found = np.zeros(keys.num_rows, dtype=np.uint64)
+    combined = np.zeros(keys.num_rows, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for column in keys.columns:
             hashes = [text_hashes(chunk) for chunk in portions_of(column, _PORTION_ROWS)]
-            found = found * np.uint64(31) + (np.concatenate(hashes) if hashes else found)
-        found = (found ^ (found >> np.uint64(31))) * _GOLDEN
-    return (found >> np.uint64(56)).astype(np.uint8)
+            combined = combined * np.uint64(31) + (np.concatenate(hashes) if hashes else combined)
+        combined = (combined ^ (combined >> np.uint64(31))) * _GOLDEN
+    return (combined >> np.uint64(56)).astype(np.uint8)
 
 
 def portions_of(column: Any, rows: int) -> Iterator[Any]:

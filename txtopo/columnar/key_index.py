@@ -60,14 +60,14 @@ class HashedKeys:
     """Which of the keys each of those that were given is, if they are others."""
 
     @staticmethod
-    def of(given: pa.Table) -> HashedKeys:
+    def of(rows: pa.Table) -> HashedKeys:
         """Return keys, which may come several times, with their hashes."""
-        keys, numbers, hashes = given, None, hashes_of(given)
+        keys, numbers, hashes = rows, None, hashes_of(rows)
         order = np.argsort(hashes)  # sorted lookups are 7 times faster, because neighbours are near in memory
         # To tell keys apart that may be the same takes as long as to look them up.
         if bool((hashes[order[1:]] == hashes[order[:-1]]).any()):
-            _, first, numbers = np.unique(key_ids(given, given.column_names), return_index=True, return_inverse=True)
-            keys, hashes = rows_at(given, first), hashes[first]
+            _, first, numbers = np.unique(key_ids(rows, rows.column_names), return_index=True, return_inverse=True)
+            keys, hashes = rows_at(rows, first), hashes[first]
             order = np.argsort(hashes)
         return HashedKeys(keys, hashes[order], order, numbers)
 
@@ -120,16 +120,16 @@ class HashIndex:
 
     def copy(self) -> HashIndex:
         """Return another index of the same keys, in memory."""
-        made = copy.copy(self)
-        vars(made).update(_hashes=self._hashes.copy(), _numbers=self._numbers.copy())
-        return made
+        copied = copy.copy(self)
+        vars(copied).update(_hashes=self._hashes.copy(), _numbers=self._numbers.copy())
+        return copied
 
     def with_room(self, count: int) -> HashIndex:
         """Return another index of the same keys, in other slots, with room for at least so many more."""
         slots = np.flatnonzero(self._numbers >= 0)
-        made = HashIndex(2 * (len(slots) + count), self._step, sizes=self._sizes)
-        made.add(self._hashes[slots], self._numbers[slots].astype(np.int64))
-        return made
+        larger = HashIndex(2 * (len(slots) + count), self._step, sizes=self._sizes)
+        larger.add(self._hashes[slots], self._numbers[slots].astype(np.int64))
+        return larger
 
     def find(self, hashes: Hashes, are_same: Callable[[Positions, Positions], Mask]) -> Positions:
         """Return the number of each key, given the keys' hashes; -1 for keys that are not there.
@@ -140,15 +140,15 @@ class HashIndex:
 
     def slots_of(self, hashes: Hashes, are_same: Callable[[Positions, Positions], Mask]) -> Positions:
         """Return the slot of each key, as :meth:`find` finds it; -1 for keys that are not there."""
-        slots, left = self._home_of(hashes), np.arange(0 if self.is_empty else len(hashes))
-        found = np.full(len(hashes), -1, dtype=np.int64)
-        while len(left):
-            own = self._at_hashes(hashes, slots, left)
-            is_same = are_same(own, self._numbers[slots[own]].astype(np.int64))
-            found[own[is_same]] = slots[own[is_same]]
-            left = own[~is_same]
-            slots[left] = (slots[left] + 1) % len(self._numbers)
-        return found
+        slots, open_keys = self._home_of(hashes), np.arange(0 if self.is_empty else len(hashes))
+        slots_found = np.full(len(hashes), -1, dtype=np.int64)
+        while len(open_keys):
+            hits = self._at_hashes(hashes, slots, open_keys)
+            is_same = are_same(hits, self._numbers[slots[hits]].astype(np.int64))
+            slots_found[hits[is_same]] = slots[hits[is_same]]
+            open_keys = hits[~is_same]
+            slots[open_keys] = (slots[open_keys] + 1) % len(self._numbers)
+        return slots_found
 
     def numbers_at(self, slots: Positions) -> Positions:
         """Return the number of the key in each slot; -1 for slots of -1."""
@@ -176,22 +176,22 @@ class HashIndex:
         assert self.has_room(len(hashes)), "there is room for them"
         assert not len(numbers) or numbers.max() < self._sizes.numbers, "numbers begin anew before they end"
         slots: Slots = self._array(len(hashes), np.int32)
-        for own in _portions(hashes, self._sizes.portion):
-            slots[own] = self._put(hashes[own], numbers[own].astype(np.int64))
+        for portion in _portions(hashes, self._sizes.portion):
+            slots[portion] = self._put(hashes[portion], numbers[portion].astype(np.int64))
         return slots
 
     def _put(self, hashes: Hashes, numbers: Positions) -> Positions:
         self._used += len(hashes)
-        slots, left = self._home_of(hashes), np.arange(len(hashes))
-        while len(left):
-            at = slots[left]
+        slots, open_keys = self._home_of(hashes), np.arange(len(hashes))
+        while len(open_keys):
+            at = slots[open_keys]
             is_free = self._numbers[at] == _FREE
-            own, at = left[is_free], at[is_free]
-            self._numbers[at] = numbers[own]
-            self._hashes[at] = hashes[own]
+            free_keys, at = open_keys[is_free], at[is_free]
+            self._numbers[at] = numbers[free_keys]
+            self._hashes[at] = hashes[free_keys]
             # Of several that find the same slot free, the last one has it.
-            left = np.concatenate([left[~is_free], own[self._numbers[at] != numbers[own]]])
-            slots[left] = (slots[left] + 1) % len(self._numbers)
+            open_keys = np.concatenate([open_keys[~is_free], free_keys[self._numbers[at] != numbers[free_keys]]])
+            slots[open_keys] = (slots[open_keys] + 1) % len(self._numbers)
         self._step()
         return slots
 
@@ -207,27 +207,27 @@ class HashIndex:
         assert not len(slots) or slots.min() >= 0, "the keys are there"
         self._numbers[slots] = _GONE
 
-    def _at_hashes(self, hashes: Hashes, slots: Positions, left: Positions) -> Positions:
+    def _at_hashes(self, hashes: Hashes, slots: Positions, open_keys: Positions) -> Positions:
         """Move the slots of some keys on to the next ones with their hashes; return the keys that have such a slot."""
-        owns = [left[:0]]
-        while len(left) > _FEW:
-            at = slots[left]
-            there = self._numbers[at]
-            is_hit = (self._hashes[at] == hashes[left]) & (there >= 0)
-            owns.append(left[is_hit])
-            left = left[(there != _FREE) & ~is_hit]
-            slots[left] = (slots[left] + 1) % len(self._numbers)
-        while len(left):  # the last few of 1,000 keys took two thirds of the time, a slot at a time
-            at = (slots[left, None] + np.arange(_STRIDE)) % len(self._numbers)
-            there = self._numbers[at]
-            is_hit = (self._hashes[at] == hashes[left, None]) & (there >= 0)
-            is_end = is_hit | (there == _FREE)
+        owns = [open_keys[:0]]
+        while len(open_keys) > _FEW:
+            at = slots[open_keys]
+            occupants = self._numbers[at]
+            is_hit = (self._hashes[at] == hashes[open_keys]) & (occupants >= 0)
+            owns.append(open_keys[is_hit])
+            open_keys = open_keys[(occupants != _FREE) & ~is_hit]
+            slots[open_keys] = (slots[open_keys] + 1) % len(self._numbers)
+        while len(open_keys):  # the last few of 1,000 keys took two thirds of the time, a slot at a time
+            at = (slots[open_keys, None] + np.arange(_STRIDE)) % len(self._numbers)
+            occupants = self._numbers[at]
+            is_hit = (self._hashes[at] == hashes[open_keys, None]) & (occupants >= 0)
+            is_end = is_hit | (occupants == _FREE)
             is_end[:, -1] = True
-            ends = np.arange(len(left)), is_end.argmax(axis=1)
-            slots[left] = at[ends]
-            owns.append(left[is_hit[ends]])
-            left = left[(there[ends] != _FREE) & ~is_hit[ends]]
-            slots[left] = (slots[left] + 1) % len(self._numbers)
+            ends = np.arange(len(open_keys)), is_end.argmax(axis=1)
+            slots[open_keys] = at[ends]
+            owns.append(open_keys[is_hit[ends]])
+            open_keys = open_keys[(occupants[ends] != _FREE) & ~is_hit[ends]]
+            slots[open_keys] = (slots[open_keys] + 1) % len(self._numbers)
         return np.concatenate(owns)
 
     def _home_of(self, hashes: Hashes) -> Positions:
@@ -250,9 +250,9 @@ def _portions(hashes: Hashes, size: int) -> Iterator[Any]:
         is_own = hashes >= np.uint64(first)
         if end is not None:
             is_own &= hashes < np.uint64(end)
-        own = np.flatnonzero(is_own)
-        for start in range(0, len(own), size):
-            yield own[start : start + size]
+        portion = np.flatnonzero(is_own)
+        for start in range(0, len(portion), size):
+            yield portion[start : start + size]
 
 
 def ones(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -276,8 +276,8 @@ class KeyNumbers:
         """Return for each row of the key columns the number of its key; -1 if it has none of them."""
         rows = rows.combine_chunks()
 
-        def are_same(own: Positions, numbers: Positions) -> Mask:
-            return are_equal(rows.take(own), rows_at(self._keys, numbers))
+        def are_same(positions: Positions, numbers: Positions) -> Mask:
+            return are_equal(rows.take(positions), rows_at(self._keys, numbers))
 
         return self._index.find(hashes_of(rows), are_same)
 
@@ -319,13 +319,13 @@ def _plain(column: Any) -> Any:
     return column.cast(pa.string()) if pa.types.is_decimal(kind) else column
 
 
-def are_equal(some: pa.Table, others: pa.Table) -> npt.NDArray[np.bool_]:
+def are_equal(left: pa.Table, right: pa.Table) -> npt.NDArray[np.bool_]:
     """Return for each position whether the rows of two tables are equal."""
-    same = np.ones(some.num_rows, dtype=bool)
-    for name in some.column_names:
-        one, other = some[name], others[name]
-        equal = pc.equal(one, other)
+    is_same = np.ones(left.num_rows, dtype=bool)
+    for name in left.column_names:
+        left_column, right_column = left[name], right[name]
+        equal = pc.equal(left_column, right_column)
         if equal.null_count:  # two nulls are equal, too
-            equal = pc.fill_null(equal, pc.equal(one.is_null(), other.is_null()))
-        same &= equal.to_numpy().astype(bool)
-    return same
+            equal = pc.fill_null(equal, pc.equal(left_column.is_null(), right_column.is_null()))
+        is_same &= equal.to_numpy().astype(bool)
+    return is_same

@@ -54,15 +54,15 @@ class KeyedRuns:
 
     def follow(self, runs: Collection[Run]) -> Sequence[_Tier]:
         """Have the keys of some runs and of no others, so that the first look-up in them need not; return the tiers."""
-        there, tiers = self._indexed
-        if len(there) == len(runs) and there.issuperset(runs):
+        current, tiers = self._indexed
+        if len(current) == len(runs) and current.issuperset(runs):
             return tiers
-        there = frozenset(runs)
-        left = [tier for each in tiers if (tier := each.of_those(there)) is not None]
-        known = {run for tier in left for run in tier.runs}
-        left += [_Tier.of(run, self._key) for run in runs if run not in known and len(run.times)]
+        current = frozenset(runs)
+        tiers_left = [tier for each in tiers if (tier := each.of_those(current)) is not None]
+        indexed = {run for tier in tiers_left for run in tier.runs}
+        tiers_left += [_Tier.of(run, self._key) for run in runs if run not in indexed and len(run.times)]
         stack: list[list[_Tier]] = []
-        for tier in sorted(left, key=lambda tier: tier.left, reverse=True):
+        for tier in sorted(tiers_left, key=lambda tier: tier.left, reverse=True):
             stack.append([tier])
             while len(stack) > 1 and _are_to_merge(stack[-2], stack[-1]):
                 stack[-2:] = [stack[-2] + stack[-1]]
@@ -71,7 +71,7 @@ class KeyedRuns:
             each[0] if len(each) == 1 and each[0].left * 2 > len(each[0]) else _Tier.merged(each, self._together)
             for each in stack
         ]
-        self._indexed = there, tiers
+        self._indexed = current, tiers
         return tiers
 
     def holds(self, runs: Collection[Run], keys: pa.Table, after: int) -> Mask:
@@ -79,31 +79,31 @@ class KeyedRuns:
         if not (runs and keys.num_rows):
             return np.zeros(keys.num_rows, dtype=bool)
         hashed = HashedKeys.of(keys)
-        found = np.zeros(hashed.keys.num_rows, dtype=bool)
-        _, asked, is_same = self._found(runs, hashed, after, keys.column_names)
-        found[asked[is_same]] = True
-        return found if hashed.numbers is None else found[hashed.numbers]
+        has_row = np.zeros(hashed.keys.num_rows, dtype=bool)
+        _, positions, is_same = self._matches(runs, hashed, after, keys.column_names)
+        has_row[positions[is_same]] = True
+        return has_row if hashed.numbers is None else has_row[hashed.numbers]
 
     def of_keys(self, runs: Collection[Run], keys: pa.Table, after: int) -> list[pa.Table]:
         """Return the rows of some keys, a table of the key columns, that some runs have after a time, in parts."""
         if not runs:
             return []
-        rows, _, is_same = self._found(runs, HashedKeys.of(keys), after)
+        rows, _, is_same = self._matches(runs, HashedKeys.of(keys), after)
         if is_same.all():
             return rows
         return [pa.concat_tables(rows).filter(pa.array(is_same))]
 
-    def _found(
+    def _matches(
         self, runs: Collection[Run], keys: HashedKeys, after: int, names: Sequence[str] | None = None
     ) -> tuple[list[pa.Table], Positions, Mask]:
         """Return the rows after a time whose keys have the hashes of some, the key of each, and whether that is its."""
         parts = [tier.at_hashes(keys, after, names) for tier in self.follow(runs)]
         if not parts:
             return [], np.zeros(0, np.int64), np.zeros(0, dtype=bool)
-        rows, asked = [part for part, _ in parts], np.concatenate([asked for _, asked in parts])
+        rows, positions = [part for part, _ in parts], np.concatenate([positions for _, positions in parts])
         # Of all runs at once: in each of ten, the keys of a few rows took as long as those of all.
-        same = are_equal(keys.keys.take(asked), pa.concat_tables(rows).select(keys.keys.column_names))
-        return rows, asked, same
+        is_same = are_equal(keys.keys.take(positions), pa.concat_tables(rows).select(keys.keys.column_names))
+        return rows, positions, is_same
 
 
 class RowsByTime:
@@ -192,17 +192,17 @@ class _Tier:
             is_there = tier.are_there(tier.numbers)
             hashes.append(tier.hashes[is_there])
             numbers.append((tier.numbers + np.repeat(moves, np.diff(tier.firsts))[tier.numbers])[is_there])
-        whole = together([run.rows for run in runs])
+        joined_run = together([run.rows for run in runs])
         for run, first, end in zip(runs, firsts, firsts[1:], strict=False):
-            run.rows, run.times = whole.rows.slice(first, end - first), whole.times[first:end]
+            run.rows, run.times = joined_run.rows.slice(first, end - first), joined_run.times[first:end]
         merged = np.concatenate(numbers).astype(np.uint32)
-        return _in_order(_Tier(runs, np.array(firsts), whole, np.concatenate(hashes), merged))
+        return _in_order(_Tier(runs, np.array(firsts), joined_run, np.concatenate(hashes), merged))
 
-    def of_those(self, there: Collection[Run]) -> _Tier | None:
+    def of_those(self, current: Collection[Run]) -> _Tier | None:
         """Return the tier without the runs that are not there, whose rows stay; None if no run is there."""
-        if all(run is None or run in there for run in self.runs):
+        if all(run is None or run in current for run in self.runs):
             return self
-        runs = [run if run in there else None for run in self.runs]
+        runs = [run if run in current else None for run in self.runs]
         return attrs.evolve(self, runs=runs) if any(runs) else None
 
     @property
@@ -218,23 +218,23 @@ class _Tier:
         """Return the rows after a time whose keys have the hashes of some, with some columns, and the key of each."""
         first = self.hashes.searchsorted(keys.hashes)
         first[first == len(self)] = 0
-        found = np.flatnonzero(self.hashes[first] == keys.hashes)
-        first = first[found]
-        counts = self.hashes.searchsorted(keys.hashes[found], side="right") - first
-        asked = np.repeat(keys.order[found], counts)
-        numbers = self.numbers[np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(len(asked))]
+        hits = np.flatnonzero(self.hashes[first] == keys.hashes)
+        first = first[hits]
+        counts = self.hashes.searchsorted(keys.hashes[hits], side="right") - first
+        positions = np.repeat(keys.order[hits], counts)
+        numbers = self.numbers[np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(len(positions))]
         is_left = self.whole.times[numbers] > after
         if None in self.runs:
             is_left &= self.are_there(numbers)
         rows = self.whole.rows if names is None else self.whole.rows.select(names)
-        return rows_at(rows, numbers[is_left]), asked[is_left]
+        return rows_at(rows, numbers[is_left]), positions[is_left]
 
 
-def _are_to_merge(some: Sequence[_Tier], others: Sequence[_Tier]) -> bool:
-    one, other = (sum(tier.left for tier in tiers) for tiers in (some, others))
-    if one > other or one + other > ROWS_MAX:
+def _are_to_merge(earlier: Sequence[_Tier], later: Sequence[_Tier]) -> bool:
+    earlier_rows, later_rows = (sum(tier.left for tier in tiers) for tiers in (earlier, later))
+    if earlier_rows > later_rows or earlier_rows + later_rows > ROWS_MAX:
         return False
-    return int(sum(tier.whole.rows.nbytes for tier in (*some, *others))) <= BYTES_MAX
+    return int(sum(tier.whole.rows.nbytes for tier in (*earlier, *later))) <= BYTES_MAX
 
 
 def _in_order(tier: _Tier) -> _Tier:

@@ -50,9 +50,9 @@ class LatestRows:
     def rows_of(self, sought: SoughtKeys) -> tuple[Positions, list[pa.RecordBatch]]:
         """Return the last rows of those keys that are there, in parts, and the position of each one's key."""
         numbers = self._index.numbers_at(sought.slots)
-        asked = np.flatnonzero(numbers >= 0)
-        asked = asked[np.argsort(numbers[asked])]
-        return asked, self._in_order(numbers[asked])
+        positions = np.flatnonzero(numbers >= 0)
+        positions = positions[np.argsort(numbers[positions])]
+        return positions, self._in_order(numbers[positions])
 
     def add(self, rows: pa.Table, sought: SoughtKeys | None = None) -> None:
         """Add rows, each key once; ``sought`` are their keys, if looked up; none of them was added since."""
@@ -79,23 +79,23 @@ class LatestRows:
 
     def over(self, column: str, until: int) -> list[pa.Table]:
         """Return the last rows of keys whose time in a column is at or before a time in µs since 1970 UTC, in parts."""
-        found = []
+        batches = []
         for first, batch in self._parts:
             rows = pa.Table.from_batches([batch])
             at = np.flatnonzero(are_over(rows, column, until).to_numpy())
             if len(at):
-                some = rows.take(at)
-                is_last = self._index.numbers_at(self.look_up(some.select(self._keys)).slots) == first + at
-                found.append(some.filter(pa.array(is_last)))
-        return found
+                taken_rows = rows.take(at)
+                is_last = self._index.numbers_at(self.look_up(taken_rows.select(self._keys)).slots) == first + at
+                batches.append(taken_rows.filter(pa.array(is_last)))
+        return batches
 
     def _slots_of(self, keys: pa.Table, hashes: Hashes) -> Positions:
-        def are_same(asked: Positions, numbers: Positions) -> Mask:
+        def are_same(positions: Positions, numbers: Positions) -> Mask:
             order = np.argsort(numbers)
-            is_same = np.empty(len(asked), dtype=bool)
-            if len(asked):
-                found = pa.Table.from_batches(self._in_order(numbers[order], self._keys))
-                is_same[order] = are_equal(keys.take(asked[order]), found)
+            is_same = np.empty(len(positions), dtype=bool)
+            if len(positions):
+                stored = pa.Table.from_batches(self._in_order(numbers[order], self._keys))
+                is_same[order] = are_equal(keys.take(positions[order]), stored)
             return is_same
 
         return self._index.slots_of(hashes, are_same)

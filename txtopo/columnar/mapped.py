@@ -28,12 +28,12 @@ _BLANK = b"\xff" * (1 << 20)
 
 def kept_rows(schema: pa.Schema, portions: Iterable[pa.Table], room: int) -> pa.Table:
     """Return rows in memory if they take no more than ``room`` bytes, otherwise in a mapped file."""
-    first, size, rest = [], 0, iter(portions)
-    for portion in rest:
+    first, size, remaining = [], 0, iter(portions)
+    for portion in remaining:
         first.append(portion)
         size += portion.nbytes
         if size > room:
-            return mapped_rows(schema, itertools.chain(first, rest))
+            return mapped_rows(schema, itertools.chain(first, remaining))
     rows = pa.concat_tables(first or [schema.empty_table()])
     return rows if size > CHUNK_BYTES else rows.combine_chunks()
 

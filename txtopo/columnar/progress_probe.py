@@ -41,8 +41,8 @@ class ProgressProbe:
     def position(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the work makes progress."""
         rows = self.rows  # read once: the working thread may replace it at any moment
-        left = operator.length_hint(rows) if rows is not None else 0
-        return self.attempt, self.tuples, self.steps, left, len(self.waiting)
+        rows_left = operator.length_hint(rows) if rows is not None else 0
+        return self.attempt, self.tuples, self.steps, rows_left, len(self.waiting)
 
     @contextlib.contextmanager
     def in_sight(self, items: Iterable[T]) -> Iterator[Iterator[T]]:

@@ -102,9 +102,9 @@ def reduced_exactly(rows: pa.Table, keys: Sequence[str], reductions: Mapping[str
     keys_count = len(columns)
     ranks = functools.cache(functools.partial(_ranks, rows))  # columns of one row share theirs
     steps = [_step_of(rows, name, how, ranks) for name, how in reductions.items()]
-    wanted: list[tuple[str, str]] = []
+    aggregations: list[tuple[str, str]] = []
     for step in steps:
-        wanted += [(str(len(columns) + offset), function) for offset, (_, function) in enumerate(step.inputs)]
+        aggregations += [(str(len(columns) + offset), function) for offset, (_, function) in enumerate(step.inputs)]
         columns += [column for column, _ in step.inputs]
     names = [str(number) for number in range(len(columns))]
     # Threads add in no fixed order, which doubles would show: a replay should give the same.
@@ -112,16 +112,16 @@ def reduced_exactly(rows: pa.Table, keys: Sequence[str], reductions: Mapping[str
     grouped = (
         pa.Table.from_arrays(columns, names=names)
         .group_by(names[:keys_count], use_threads=is_threaded)
-        .aggregate(wanted)
+        .aggregate(aggregations)
     )
-    results = iter([grouped[f"{name}_{function}"] for name, function in wanted])
-    made = [grouped[name] for name in names[: len(keys)]]
+    results = iter([grouped[f"{name}_{function}"] for name, function in aggregations])
+    arrays = [grouped[name] for name in names[: len(keys)]]
     for (name, field), step in zip(zip(reductions, list(schema)[len(keys) :], strict=True), steps, strict=True):
         try:
-            made.append(step.finish(*(next(results) for _ in step.inputs)).cast(field.type))
+            arrays.append(step.finish(*(next(results) for _ in step.inputs)).cast(field.type))
         except pa.ArrowInvalid as error:
             raise TooLarge(name) from error
-    return pa.Table.from_arrays(made, schema=schema)
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 @attrs.frozen(eq=False)
@@ -144,9 +144,9 @@ def _step_of(rows: pa.Table, name: str, how: ColumnReduction, ranks: _Ranks) -> 
         case Reduction.SUM:
             return _sum_of(column)
         case AtTime():
-            known = rows[how.time] if how.row else column
+            is_known = rows[how.time] if how.row else column
             return _value_at(
-                column, known, how.which, *ranks(how.time, how.of_ties is not how.which, *(how.row or (name,)))
+                column, is_known, how.which, *ranks(how.time, how.of_ties is not how.which, *(how.row or (name,)))
             )
         case Merge():
             return _merge_of(column, how)
@@ -214,10 +214,10 @@ def _extreme_of(column: Any, how: Reduction) -> _Step:
     return _Step([(pc.if_else(is_nan, null, column), how.value), (is_nan, "max")], finish)
 
 
-def _value_at(column: Any, known: Any, which: Reduction, order: Any, ranks: Any) -> _Step:
-    """Return how to find the value of the first or the last row by rank of those where ``known`` is not null."""
-    by_rank = pa.array(ranks, mask=pc.is_null(known).to_numpy(zero_copy_only=False))
-    return _Step([(by_rank, which.value)], lambda rank: column.take(order.take(rank)))
+def _value_at(column: Any, is_known: Any, reduction: Reduction, order: Any, ranks: Any) -> _Step:
+    """Return how to find the value of the first or the last row by rank of those where ``is_known`` is not null."""
+    by_rank = pa.array(ranks, mask=pc.is_null(is_known).to_numpy(zero_copy_only=False))
+    return _Step([(by_rank, reduction.value)], lambda rank: column.take(order.take(rank)))
 
 
 def _ranks(rows: pa.Table, time: str, is_falling: bool, *names: str) -> tuple[Any, Any]:  # noqa: FBT001 - its one caller

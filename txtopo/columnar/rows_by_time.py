@@ -35,8 +35,8 @@ def are_over(rows: pa.Table, column: str, until: int) -> pa.ChunkedArray:
 
 def not_over(rows: pa.Table, column: str, until: int) -> pa.Table:
     """Return the rows that have not expired; see :func:`are_over`."""
-    over = are_over(rows, column, until)
-    return rows.filter(pc.invert(over)) if pc.any(over).as_py() else rows  # not a copy of all
+    is_over = are_over(rows, column, until)
+    return rows.filter(pc.invert(is_over)) if pc.any(is_over).as_py() else rows  # not a copy of all
 
 
 def times_of(rows: pa.Table, column: str) -> npt.NDArray[np.int64]:
@@ -87,11 +87,11 @@ class Run:
         """Return the rows after a time; as they are, if too few are gone for a copy to pay."""
         # A slice would keep the memory of all rows. So at most half of the memory is of rows that are gone, and each
         # row is copied as often as a row goes.
-        left = self.count(until)
-        if left * 2 > len(self.times):
+        rows_left = self.count(until)
+        if rows_left * 2 > len(self.times):
             return self
-        gone = len(self.times) - left
-        return Run(rows_at(self.rows, np.arange(gone, len(self.times))), self.times[gone:].copy())
+        rows_gone = len(self.times) - rows_left
+        return Run(rows_at(self.rows, np.arange(rows_gone, len(self.times))), self.times[rows_gone:].copy())
 
     def position(self, time: int) -> int:
         """Return the position of the first row after a time."""

@@ -49,12 +49,12 @@ def _opened(file: RowsFile) -> Iterator[pa.NativeFile]:
 
 
 @contextlib.contextmanager
-def replaying(done: str) -> Iterator[None]:
+def replaying(task: str) -> Iterator[None]:
     """Let a transaction be processed again, by a FailedException, if a bucket fails to take or give what is staged."""
     try:
         yield
     except BucketUnreachable as error:
-        raise FailedException(f"what was staged of a transaction can't be {done}: {error}") from error
+        raise FailedException(f"what was staged of a transaction can't be {task}: {error}") from error
 
 
 def in_memory(rows: Any) -> Any:

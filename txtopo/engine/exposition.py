@@ -39,7 +39,7 @@ _CONNECTIONS_MAX = 16  # each costs a thread
 
 
 @contextlib.contextmanager
-def written(metrics: RunMetrics, path: Path, every_secs: float = WRITE_SECS) -> Iterator[None]:
+def metrics_file(metrics: RunMetrics, path: Path, every_secs: float = WRITE_SECS) -> Iterator[None]:
     """Write the metrics to a file every few seconds and at the end; a reader sees a whole file or none."""
     ended = threading.Event()
 
@@ -140,14 +140,14 @@ class WrittenMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of all files."""
-        found: dict[str, Metric] = {}
+        by_name: dict[str, Metric] = {}
         for value, path in self._files().items():
             for metric in _metrics_in(path):
-                one = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
-                if one.type == metric.type:  # runs of two versions may disagree; Prometheus takes one type a name
+                merged = by_name.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+                if merged.type == metric.type:  # runs of two versions may disagree; Prometheus takes one type a name
                     for sample in metric.samples:
-                        one.samples.append(sample._replace(labels={**sample.labels, self._label: str(value)}))
-        yield from found.values()
+                        merged.samples.append(sample._replace(labels={**sample.labels, self._label: str(value)}))
+        yield from by_name.values()
 
 
 def _metrics_in(path: Path) -> list[Metric]:

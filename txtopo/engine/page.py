@@ -134,21 +134,21 @@ def page_beside(output: Path | str, address: tuple[str, int], options: PageOptio
         ConfigError: the page could not be started.
     """
     page_file = Path(options.page_file)
-    known = PageFile.read(page_file)
-    found = None if known is None else known.invitation()
+    page = PageFile.read(page_file)
+    invitation = None if page is None else page.invitation()
     port = address[1]
     with _owned(page_file) as is_own:
-        if known is None or found is None:
+        if page is None or invitation is None:
             with _started(output, address, options) as started:
                 yield started
             return
-        is_elsewhere = port not in {0, urllib.parse.urlsplit(found).port}
+        is_elsewhere = port not in {0, urllib.parse.urlsplit(invitation).port}
         try:
-            yield f"{found} (served there already, not at port {port})" if is_elsewhere else found
+            yield f"{invitation} (served there already, not at port {port})" if is_elsewhere else invitation
         finally:
-            if is_own and PageFile.read(page_file) == known:  # else it has ended, and its number may be another's
+            if is_own and PageFile.read(page_file) == page:  # else it has ended, and its number may be another's
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(known.pid, signal.SIGTERM)
+                    os.kill(page.pid, signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -185,7 +185,7 @@ def _started(output: Path | str, address: tuple[str, int], options: PageOptions)
     with _naming(log):
         log.write_text("\n")  # on a full disk the process could not say why it ends
     with log.open("a") as errors:
-        process = subprocess.Popen(  # noqa: S603 - our own command
+        process = subprocess.Popen(  # noqa: S603 - our command
             [sys.executable, "-m", "txtopo", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -26,11 +26,11 @@ from txtopo.files.folder import LocalFolder
 from txtopo.journal.turns import Rename
 from txtopo.text.words import NOTHING_CHANGED
 from txtopo.topology.plans.plan import Plan
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, tables_of
-from txtopo.transactional.recovery.operations.diagnosis import descriptions_of
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.operations.going_back import GatheringLead
 from txtopo.transactional.recovery.operations.renaming import Renaming
 from txtopo.transactional.recovery.plans import NewNames, recorded_plan
+from txtopo.transactional.recovery.tables import descriptions_of, tables_of
 from txtopo.transactional.recovery.values import incarnation_in
 
 
@@ -60,30 +60,30 @@ def rename(plan: Plan, config: Config, former_id: str | None, agree: Callable[[N
         store = make_store(plan, config)
         stack.callback(store.close)
         unfinished = _unfinished(store, plan.topology_id)
-        wanted = unfinished or _wanted(plan, states, former_id, store)
-        if wanted is None:
+        new_names = unfinished or _wanted(plan, states, former_id, store)
+        if new_names is None:
             return False
-        unfinished = unfinished or _unfinished(store, wanted.rename.former)
-        wanted = unfinished or wanted
-        if wanted.rename.topology != plan.topology_id:
+        unfinished = unfinished or _unfinished(store, new_names.rename.former)
+        new_names = unfinished or new_names
+        if new_names.rename.topology != plan.topology_id:
             raise StopError(
-                f"a rename to {wanted.rename.topology!r} was interrupted: {wanted.way_on}; {NOTHING_CHANGED}"
+                f"a rename to {new_names.rename.topology!r} was interrupted: {new_names.way_on}; {NOTHING_CHANGED}"
             )
-        former, former_states = _as_before(plan, states, wanted.rename)
+        former, former_states = _as_before(plan, states, new_names.rename)
         if unfinished is None:
             coordinator_state, recovered = recovered_alone(former, config, former_states, stack)
-            wanted = attrs.evolve(wanted, rename=attrs.evolve(wanted.rename, txid=recovered.committed.txid))
+            new_names = attrs.evolve(new_names, rename=attrs.evolve(new_names.rename, txid=recovered.committed.txid))
         else:
             coordinator_state = take_lead(former, former_states, store, stack)
-        own = coordinator_state
-        if wanted.rename.is_of_id:
-            own = take_lead(plan, states, store, stack, epoch_min=coordinator_state.epoch + 1)
-        renaming = Renaming(coordinator_state, own, metadata_dir, tables_of(states))
+        coordinator_state_now = coordinator_state
+        if new_names.rename.is_of_id:
+            coordinator_state_now = take_lead(plan, states, store, stack, epoch_min=coordinator_state.epoch + 1)
+        renaming = Renaming(coordinator_state, coordinator_state_now, metadata_dir, tables_of(states))
         if unfinished is None:
-            renaming.check(wanted)
-        agree(wanted, unfinished is not None)
-        renaming.carry_out(wanted)
-        if wanted.rename.is_of_id:
+            renaming.check(new_names)
+        agree(new_names, unfinished is not None)
+        renaming.carry_out(new_names)
+        if new_names.rename.is_of_id:
             with durable_step("rename.shown"):
                 remove_snapshot(metadata_dir, former.topology_id)
                 if isinstance(metadata_dir, LocalFolder):
@@ -91,7 +91,7 @@ def rename(plan: Plan, config: Config, former_id: str | None, agree: Callable[[N
                 else:
                     ends = (folder_of(Path(), each).name for each in (former.topology_id, plan.topology_id))
                     metadata_dir.move(*ends)
-        renaming.end(wanted)
+        renaming.end(new_names)
     return True
 
 
@@ -102,30 +102,32 @@ def _unfinished(store: Store, topology_id: str) -> NewNames | None:
 
 def _wanted(plan: Plan, states: Mapping[str, State], former_id: str | None, store: Store) -> NewNames | None:
     """Return what is to be renamed, as the tables say; None if nothing is."""
-    own = plan.topology_id
-    found = descriptions_of(tables_of(states))
-    others = {table.topology_id for table in found.values()} - {own} | ({former_id} if former_id is not None else set())
-    if len(others - {own}) > 1:
+    new_id = plan.topology_id
+    tables = descriptions_of(tables_of(states))
+    former_ids = {table.topology_id for table in tables.values()} - {new_id} | (
+        {former_id} if former_id is not None else set()
+    )
+    if len(former_ids - {new_id}) > 1:
         raise StopError(
-            f"the tables belong to several topologies, {', '.join(map(repr, sorted(others)))}: give each state the "
+            f"the tables belong to several topologies, {', '.join(map(repr, sorted(former_ids)))}: give each state the "
             f"path of its own table; {NOTHING_CHANGED}"
         )
-    former = next(iter(others), own)
+    former = next(iter(former_ids), new_id)
     # What was left out when the topology was renamed is renamed alone, once it is back.
-    is_left = former != own and incarnation_in(store, former) is None and incarnation_in(store, own) is not None
-    names = {name: table.state for name, table in found.items() if table.state != name and not is_left}
-    if former == own and not names:
+    is_left = former != new_id and incarnation_in(store, former) is None and incarnation_in(store, new_id) is not None
+    names = {name: table.state for name, table in tables.items() if table.state != name and not is_left}
+    if former == new_id and not names:
         return None
-    return NewNames(Rename(0, own if is_left else former, own, names))
+    return NewNames(Rename(0, new_id if is_left else former, new_id, names))
 
 
 def _as_before(plan: Plan, states: Mapping[str, State], rename: Rename) -> tuple[Plan, dict[str, State]]:
     """Return a topology and its states with their former names; without states whose tables have a third one."""
-    found = descriptions_of(tables_of(states))
+    descriptions = descriptions_of(tables_of(states))
     before = {
         name: rename.states.get(name, name)
         for name in states
-        if name not in found or found[name].topology_id in {rename.former, rename.topology}
+        if name not in descriptions or descriptions[name].topology_id in {rename.former, rename.topology}
     }
     if len(set(before.values())) < len(before):
         twice = next(each for each in before.values() if list(before.values()).count(each) > 1)

@@ -46,7 +46,7 @@ commit, which gives the lock away at each wait for the disk and in Arrow, and wa
 rests, as the upkeep of a log for some tenths of a second, one took 87 ms on a busy machine, and 148 with 5 ms."""
 
 
-def _both(first: Callable[[Any], None] | None, second: Callable[[Any], None]) -> Callable[[Any], None]:
+def _call_both(first: Callable[[Any], None] | None, second: Callable[[Any], None]) -> Callable[[Any], None]:
     if first is None:
         return second
 
@@ -131,10 +131,10 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
     control = control or RunControl()
     place = timeline or place_of(topology, config)
     if place is not None:
-        with Timeline(topology, config, place, metadata_dir=metadata_dir_if_any(topology, config)) as own:
-            both = own if observer is None else Observers(observer, own)
+        with Timeline(topology, config, place, metadata_dir=metadata_dir_if_any(topology, config)) as run_timeline:
+            both = run_timeline if observer is None else Observers(observer, run_timeline)
             report = _run(topology, config, control, spark, until, on_progress, on_stage, both)
-            own.ended = report.reason
+            run_timeline.ended = report.reason
             return report
     return _run(topology, config, control, spark, until, on_progress, on_stage, observer)
 
@@ -150,7 +150,7 @@ def _run(  # noqa: PLR0913, PLR0917 - as above
     observer: Observer | None,
 ) -> RunReport | PlainReport:
     if observer is not None:
-        on_stage, on_progress = _both(on_stage, observer.entered), _both(on_progress, observer.progressed)
+        on_stage, on_progress = _call_both(on_stage, observer.entered), _call_both(on_progress, observer.progressed)
     if isinstance(topology, PlainTopology):
         if until is not None:
             raise ConfigError(
@@ -159,7 +159,7 @@ def _run(  # noqa: PLR0913, PLR0917 - as above
         # Read once: a deactivation between the start and ``steering`` differs from it, and is passed on there.
         active = control.is_active
         with (
-            _told({}, config.given),
+            _with_places({}, config.given),
             start(topology, config, spark=spark, on_stage=on_stage, active=active) as running,
             _stop_on_signals(running.stop),
             control.steering(lambda on: running.set_active(is_active=on), running.stop, is_active=active),
@@ -209,7 +209,7 @@ def run_with(  # noqa: PLR0913 - as above
 ) -> RunReport:
     """Run a transactional topology in an environment; see :func:`run`."""
     control = control or RunControl()
-    with _told(topology.places, config.given), exporting(topology, config, environment) as exported:
+    with _with_places(topology.places, config.given), exporting(topology, config, environment) as exported:
         run = assembled(topology, config, exported.environment, until=until, on_progress=on_progress)
         with seldom_collected(), _short_turns(), user_output_logged(config.given), run as assembly:
             loop = assembly.run_loop
@@ -223,7 +223,7 @@ def run_with(  # noqa: PLR0913 - as above
 
 
 @contextlib.contextmanager
-def _told(places: Mapping[str, str], settings: Mapping[str, object]) -> Iterator[None]:
+def _with_places(places: Mapping[str, str], settings: Mapping[str, object]) -> Iterator[None]:
     """Let errors say where users have written the component, and nothing of the secrets that its code quotes."""
     try:
         yield

@@ -4,7 +4,7 @@ Each attempt at a transaction is a trace: from its begin to its end, with a span
 another one, with a span for each state that is prepared and published; the commit phases of its transactions link to
 it, because they share it.
 
-They are made of the record's facts when an attempt has ended, as the timeline's records are, by a thread of their own.
+They are made of the record's facts when an attempt has ended, as the timeline's records are, by a separate thread.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ logger = logging.getLogger("txtopo")
 
 def provider_of(topology_id: str) -> TracerProvider:
     """Return the process's provider of tracers, or one by OpenTelemetry's variables; ConfigError without exporter."""
-    own = trace.get_tracer_provider()
-    if isinstance(own, TracerProvider):
-        return own
+    tracer_provider = trace.get_tracer_provider()
+    if isinstance(tracer_provider, TracerProvider):
+        return tracer_provider
     resource = Resource.create()
     if str(resource.attributes["service.name"]).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": topology_id}))
@@ -66,14 +66,14 @@ def provider_of(topology_id: str) -> TracerProvider:
 
 
 def _exporter(name: str) -> Any:
-    wanted = {"otlp": "otlp_proto_http"}.get(name, name)
-    found = list(importlib.metadata.entry_points(group="opentelemetry_traces_exporter", name=wanted))
-    if not found:
+    entry_point = {"otlp": "otlp_proto_http"}.get(name, name)
+    entry_points = list(importlib.metadata.entry_points(group="opentelemetry_traces_exporter", name=entry_point))
+    if not entry_points:
         raise ConfigError(
             f"topology.tracing: no exporter {name!r} is installed; install opentelemetry-exporter-otlp-proto-http, or "
             f"set {EXPORTER}"
         )
-    return found[0].load()()
+    return entry_points[0].load()()
 
 
 class Tracing(Observer):
@@ -161,7 +161,7 @@ class Tracing(Observer):
             group.end(ends)
 
     def _attempt(self, entry: Entry, attempt: TransactionAttempt, group: Any) -> None:
-        _, begun, saved, started, processed, grouped, _, ended = entry.times
+        _, begun_us, saved, started, processed, grouped, _, ended = entry.times
         epoch, tries = epoch_and_try(attempt.attempt)
         attributes = {
             "txtopo.txid": attempt.txid,
@@ -170,15 +170,15 @@ class Tracing(Observer):
             "txtopo.outcome": _OUTCOMES.get(entry.outcome, "open"),
             "txtopo.tuples": entry.number,
         }
-        first = (started if tries > 1 else begun) or started or ended
+        first = (started if tries > 1 else begun_us) or started or ended
         span = self._tracer.start_span("transaction", start_time=first * 1000, attributes=self._own(attributes))
         if entry.outcome in {FAILED, GIVEN_UP}:
             if entry.name:
                 span.set_attribute("txtopo.component", entry.name)
             span.set_status(trace.Status(trace.StatusCode.ERROR, without_secrets(entry.text, self._settings)))
         within = trace.set_span_in_context(span)
-        if tries == 1 and begun and saved > begun:
-            self._phase("metadata", begun, saved, within)
+        if tries == 1 and begun_us and saved > begun_us:
+            self._phase("metadata", begun_us, saved, within)
         if started:
             self._phase("processing", started, processed or ended, within, job=entry.job)
         if grouped:
@@ -192,8 +192,8 @@ class Tracing(Observer):
         self._phase(f"prepare {entry.name}", prepared, until, within, rows=entry.number)
         self._phase(f"publish {entry.name}", published, ended, within, rows=entry.number)
 
-    def _phase(self, name: str, begin_us: int, end_us: int, within: Any, links: Any = (), **what: int) -> None:
-        attributes = {f"txtopo.{key}": value for key, value in what.items()}
+    def _phase(self, name: str, begin_us: int, end_us: int, within: Any, links: Any = (), **values: int) -> None:
+        attributes = {f"txtopo.{key}": value for key, value in values.items()}
         span = self._tracer.start_span(name, within, start_time=begin_us * 1000, attributes=attributes, links=links)
         span.end(end_us * 1000)
 

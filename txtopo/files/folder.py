@@ -269,11 +269,11 @@ class LocalFolder:
             reach("folder.named")
             # The file here, which gives Python's interpreter lock away: another thread would have to wait for it first.
             named = beside(functools.partial(sync_path, place.parent))
-            told = beside(functools.partial(meanwhile, file.tell()))
+            callback = beside(functools.partial(meanwhile, file.tell()))
             try:
                 os.fsync(file.fileno())
             finally:
-                told()
+                callback()
             named()
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
@@ -314,12 +314,12 @@ class LocalFolder:
         # Not by pathlib, which takes 2.5x as long: a table has a file for each write of the recent time.
         try:
             with os.scandir(self.root / below) as entries:
-                found = sorted((entry for entry in entries if entry.name > after), key=lambda entry: entry.name)
+                entries_after = sorted((entry for entry in entries if entry.name > after), key=lambda entry: entry.name)
         except OSError as error:
             if error.errno not in NO_FOLDER:
                 raise
             return
-        for entry in found:
+        for entry in entries_after:
             try:
                 status = entry.stat()
             except OSError as error:
@@ -366,7 +366,7 @@ class LocalFolder:
 
     def take(self, paths: Iterable[str], origin: Folder) -> None:
         """See :class:`Folder`. A file gets a second name, or is copied where that is not possible."""
-        made = []
+        links = []
         for path in paths:
             target = self.root / path
             make_folder(target.parent)
@@ -379,8 +379,8 @@ class LocalFolder:
                     shutil.copyfile(origin.root / path, target)
             else:
                 target.write_bytes(origin.get(path))
-            made.append(target)
-        for place in (*made, *{place.parent for place in made}):
+            links.append(target)
+        for place in (*links, *{place.parent for place in links}):
             sync_path(place)
 
     def size(self, path: str) -> int | None:

@@ -43,21 +43,21 @@ FORK = Format(3, "0.2.0")
 """Since 2, an incarnation is named so. Since 3, its plan names the last transactions of states so."""
 
 
-def refuse_newer(what: str, found: Format, known: Format) -> None:
-    """Raise a StopError if ``what`` (a thing and its place) has a newer format than this version of txtopo knows."""
-    if found.number > known.number:
+def refuse_newer(name: str, actual: Format, ours: Format) -> None:
+    """Raise a StopError if ``name`` (a thing and its place) has a newer format than this version of txtopo knows."""
+    if actual.number > ours.number:
         raise StopError(
-            f"{what} was written by a newer version of txtopo: it has format {found.number}, and this version reads "
-            f"formats up to {known.number}. Nothing was written. Use a version that reads it: {found.needs} or newer"
+            f"{name} was written by a newer version of txtopo: it has format {actual.number}, and this version reads "
+            f"formats up to {ours.number}. Nothing was written. Use a version that reads it: {actual.needs} or newer"
         )
 
 
-def refuse_other(what: str, found: Format, known: Format) -> None:
-    """Raise a StopError if ``what`` has another format than this version of txtopo goes on with."""
-    refuse_newer(what, found, known)
-    if found.number < known.number:
+def refuse_other(name: str, actual: Format, ours: Format) -> None:
+    """Raise a StopError if ``name`` has another format than this version of txtopo goes on with."""
+    refuse_newer(name, actual, ours)
+    if actual.number < ours.number:
         raise StopError(
-            f"{what} was written by a version of txtopo before {known.needs}: it has format {found.number}, and this "
-            f"version goes on with format {known.number} alone. Nothing was written. Begin in another folder, or go on "
+            f"{name} was written by a version of txtopo before {ours.needs}: it has format {actual.number}, and this "
+            f"version goes on with format {ours.number} alone. Nothing was written. Begin in another folder, or go on "
             "with the version that wrote it"
         )

@@ -82,11 +82,11 @@ class ObjectFolder:
                 file.close()
             raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from error
         with file:
-            put = beside(lambda: self.put(path, file))
+            putting = beside(lambda: self.put(path, file))
             try:
                 meanwhile(size)
             finally:
-                put()
+                putting()
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
         # obstore repeats a put whose answer was lost, and may find its own: whoever is told False looks who was faster.
@@ -102,14 +102,18 @@ class ObjectFolder:
         version = self.replace(path, content, None)
         if version is not None:
             return _GrowingObject(self, path, content, version)
-        found = self.read(path)  # ours, if the answer was lost
-        return _GrowingObject(self, path, content, found[1]) if found is not None and found[0] == content else None
+        content_found = self.read(path)  # ours, if the answer was lost
+        return (
+            _GrowingObject(self, path, content, content_found[1])
+            if content_found is not None and content_found[0] == content
+            else None
+        )
 
     def read(self, path: str) -> tuple[bytes, Version] | None:
         """Return an object's content and its version, for :meth:`replace`; None if there is no such object."""
         with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store, key):
-            found = obstore.get(store, key)
-            return bytes(found.bytes()), _version_of(found.meta)
+            answer = obstore.get(store, key)
+            return bytes(answer.bytes()), _version_of(answer.meta)
         return None
 
     def replace(self, path: str, content: bytes, version: Version | None) -> Version | None:
@@ -139,8 +143,8 @@ class ObjectFolder:
 
     def folders(self, below: str = "") -> builtins.list[str]:
         with self._store(below) as (obstore, store, key):
-            found = obstore.list_with_delimiter(store, key or None)["common_prefixes"]
-        return sorted(each.rstrip("/").rpartition("/")[2] for each in found)
+            prefixes = obstore.list_with_delimiter(store, key or None)["common_prefixes"]
+        return sorted(each.rstrip("/").rpartition("/")[2] for each in prefixes)
 
     def get(self, path: str) -> bytes:
         with self._store(path) as (obstore, store, key):
@@ -153,8 +157,10 @@ class ObjectFolder:
     def list(self, below: str = "", after: str = "") -> Iterator[Item]:
         with self._store(below) as (obstore, store, key):
             if after:  # the store begins there, and says of sub-folders what is in them
-                some = obstore.list(store, key or None, offset=f"{key}/{after}".lstrip("/"), chunk_size=1000).collect()
-                objects = [each for each in some if "/" not in each["path"].removeprefix(key).lstrip("/")]
+                listed = obstore.list(
+                    store, key or None, offset=f"{key}/{after}".lstrip("/"), chunk_size=1000
+                ).collect()
+                objects = [each for each in listed if "/" not in each["path"].removeprefix(key).lstrip("/")]
             else:
                 objects = obstore.list_with_delimiter(store, key or None)["objects"]
         for name, each in sorted((each["path"].rpartition("/")[2], each) for each in objects):
@@ -166,8 +172,8 @@ class ObjectFolder:
         """Yield all objects below a path, in sub-folders, too, in the order of their paths; a request for 1,000."""
         with self._store(below) as (obstore, store, key):
             start = len(key) - len(below)
-            for some in obstore.list(store, key or None, chunk_size=1000):
-                for each in some:
+            for objects in obstore.list(store, key or None, chunk_size=1000):
+                for each in objects:
                     yield _item_of(each, each["path"][start:])
 
     def item(self, path: str) -> Item | None:
@@ -180,8 +186,8 @@ class ObjectFolder:
         """Return a part of an object as of the version with a tag; None if it has another one now, or is gone."""
         with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store, key):
             try:
-                found = obstore.get(store, key, options={"range": (start, start + length), "if_match": tag})
-                return bytes(found.bytes())
+                answer = obstore.get(store, key, options={"range": (start, start + length), "if_match": tag})
+                return bytes(answer.bytes())
             except obstore.exceptions.PreconditionError:
                 return None
         return None
@@ -201,22 +207,22 @@ class ObjectFolder:
 
     def delete_all(self, below: str = "") -> None:
         with self._store(below) as (obstore, store, key):
-            for some in obstore.list(store, key or None):
-                obstore.delete(store, [each["path"] for each in some])
+            for objects in obstore.list(store, key or None):
+                obstore.delete(store, [each["path"] for each in objects])
 
     def move(self, below: str, to: str) -> None:
         if self.size(below) is not None:
             self._rename(below, to)
             return
         with self._store(below) as (obstore, store, key):
-            found = sorted(each["path"].removeprefix(key) for each in obstore.list(store, key).collect())
+            paths = sorted(each["path"].removeprefix(key) for each in obstore.list(store, key).collect())
         # 1. A crash before all are copied leaves the old ones whole, and the same move again copies them.
         # 2. A crash after that leaves the first of the old ones by name: of a table's log, its past.
-        copied = [beside(functools.partial(self._copy, below + rest, to + rest)) for rest in found]
+        copied = [beside(functools.partial(self._copy, below + path, to + path)) for path in paths]
         for each in copied:
             each()
-        for rest in reversed(found):
-            self.delete(below + rest)
+        for path in reversed(paths):
+            self.delete(below + path)
 
     def _rename(self, path: str, to: str) -> None:
         self._copy(path, to)
@@ -227,14 +233,14 @@ class ObjectFolder:
             obstore.copy(store, key, target)
 
     def take(self, paths: Iterable[str], origin: Folder) -> None:
-        for taken in [beside(functools.partial(self._take, path, origin)) for path in paths]:
-            taken()
+        for copying in [beside(functools.partial(self._take, path, origin)) for path in paths]:
+            copying()
 
     def _take(self, path: str, origin: Folder) -> None:
         with self._store(path) as (obstore, store, key):
             if isinstance(origin, ObjectFolder):
-                with origin._store(path) as (_, other, source):  # noqa: SLF001 - its own class
-                    if other is store:  # else it would go by a bucket that has no such object
+                with origin._store(path) as (_, origin_key, source):  # noqa: SLF001 - its own class
+                    if origin_key is store:  # else it would go by a bucket that has no such object
                         obstore.copy(store, source, key)
                         return
             obstore.put(store, key, origin.get(path), chunk_size=_PART_BYTES)
@@ -286,16 +292,19 @@ class _GrowingObject:
 
     def append(self, content: bytes) -> bool:
         longer, size, version = self.content + content, self.size, self.version
-        while (written := self.folder.replace(self.path, longer, version)) is None:
-            found = self.folder.read(self.path)
-            if found is None or not (longer.startswith(found[0]) and len(found[0]) > size):
+        while (version_written := self.folder.replace(self.path, longer, version)) is None:
+            content_found = self.folder.read(self.path)
+            if content_found is None or not (longer.startswith(content_found[0]) and len(content_found[0]) > size):
                 return False
             # It is this addition, or a part that was thought to have failed.
-            size, version = len(found[0]), found[1]
+            size, version = len(content_found[0]), content_found[1]
             if size == len(longer):
-                written = version
+                version_written = version
                 break
-        self.content, self.version = longer, written  # not before all is there: whoever is told of an error adds all
+        self.content, self.version = (
+            longer,
+            version_written,
+        )  # not before all is there: whoever is told of an error adds all
         return True
 
     def is_in_place(self) -> bool:
@@ -315,10 +324,10 @@ def _store_of(obstore: Any, address: str, options: tuple[tuple[str, str], ...]) 
     """Return the store of a bucket, and the path in it: all folders of a bucket share its connections."""
     if address.startswith(_MEMORY):
         return _opened(obstore, _MEMORY, ()), address.removeprefix(_MEMORY)
-    own = _opened(obstore, address, options)
-    if own.prefix is None:
-        return own, ""
-    prefix = str(own.prefix)
+    store = _opened(obstore, address, options)
+    if store.prefix is None:
+        return store, ""
+    prefix = str(store.prefix)
     return _opened(obstore, address.rstrip("/").removesuffix(prefix).rstrip("/"), options), prefix
 
 
@@ -361,8 +370,8 @@ os.register_at_fork(after_in_child=forget_clients)  # a client's threads and con
 
 def _from_url(obstore: Any, address: str, **options: Any) -> Any:
     # It takes an address for a URL, in which %20 is a space and a # ends the path. Ours are names as they are.
-    scheme, _, rest = address.partition("://")
-    bucket, slash, path = rest.partition("/")
+    scheme, _, location = address.partition("://")
+    bucket, slash, path = location.partition("/")
     if urllib.parse.quote(bucket, safe=f"{_OF_ADDRESS}[]") != bucket:
         raise ConfigError(f"nothing can be at {address}, which is no address: no bucket is called {bucket!r}")
     try:

@@ -34,9 +34,9 @@ def is_address(place: str | os.PathLike[str]) -> bool:
     """
     text = os.fspath(place)
     if with_secret := _WITH_SECRET.fullmatch(text):
-        rest = "".join(filter(None, with_secret.groups()))
+        login = "".join(filter(None, with_secret.groups()))
         raise ConfigError(
-            f"an address of {rest} has a secret in it: write the address without, and give the secret as one of the "
+            f"an address of {login} has a secret in it: write the address without, and give the secret as one of the "
             'storage options, where "env:NAME" or "file:PATH" can say where it is, or in the environment'
         )
     if _SHORTENED.match(text):
@@ -46,8 +46,8 @@ def is_address(place: str | os.PathLike[str]) -> bool:
 
 def tidy_address(place: str | os.PathLike[str]) -> str:
     """Return an address in an object store without slashes that say nothing: at its end, and beside another one."""
-    scheme, _, rest = os.fspath(place).partition("://")
-    return f"{scheme}://{re.sub('/+', '/', rest).rstrip('/')}"
+    scheme, _, path = os.fspath(place).partition("://")
+    return f"{scheme}://{re.sub('/+', '/', path).rstrip('/')}"
 
 
 def local_path(place: str | os.PathLike[str]) -> Path:

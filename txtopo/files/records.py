@@ -75,10 +75,10 @@ def from_request(value: Any, kind: type[T]) -> T:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError(f"an object has a name twice, among {sorted(found)}")
-    return found
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError(f"an object has a name twice, among {sorted(members)}")
+    return members
 
 
 def _no_number(text: str) -> float:
@@ -115,7 +115,7 @@ def _converter(*, is_strict: bool = False) -> Converter:
 
     def overrides(kind: type[attrs.AttrsInstance]) -> dict[str, Any]:
         renamed = {field.name: field.metadata.get(_WRITTEN_NAME) for field in attrs.fields(kind)}
-        return {name: override(rename=written) for name, written in renamed.items() if written is not None}
+        return {name: override(rename=alias) for name, alias in renamed.items() if alias is not None}
 
     converter.register_structure_hook_factory(
         attrs.has, lambda kind: make_dict_structure_fn(kind, converter, **overrides(kind))

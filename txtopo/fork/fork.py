@@ -1,4 +1,4 @@
-"""A fork: a second topology that goes on from a committed transaction of another one, in a folder of its own.
+"""A fork: a second topology that goes on from a committed transaction of another one, in a separate folder.
 
 It has another id, an incarnation and a coordinator state of its own, and tables that are as the origin's were. What the
 origin has begun since then is begun in the fork as well: its transactions get the same input and have the same times,
@@ -373,7 +373,9 @@ def fill(
         committed = CommittedMark(plan.txid, plan.metadata, marks, plan.planned)
         # A crash after this leaves a fork that lacks nothing but its name as finished, so it is made again.
         with durable_step("fork.state"):
-            coordinator_state.begin_fork(subject.fork.incarnation, committed, subject.begun, subject.source, folds)
+            coordinator_state.found(
+                subject.fork.incarnation, committed, subject.origin.spouts, subject.begun, subject.source, folds
+            )
     finally:
         for each in opened.values():
             each.close()

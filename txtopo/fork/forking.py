@@ -15,7 +15,7 @@ import attrs
 
 from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.components.optional import call_if_there
-from txtopo.api.components.planned import Turn, metadata_of
+from txtopo.api.components.planned import BeginReason, metadata_of
 from txtopo.api.state import CanBeForked, State
 from txtopo.api.store import Put
 from txtopo.assembly.storage import address_from, dead_letters_of, make_store, metadata_dir_of, states_of, subject_of
@@ -34,6 +34,7 @@ from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.core.spout_policy import policy_of
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, committed_in
+from txtopo.transactional.recovery.membership import new_spouts
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.operations.going_back import checked
 from txtopo.transactional.recovery.operations.rewind import refuse_other_store
@@ -84,7 +85,7 @@ def make_fork(  # noqa: PLR0913, PLR0917 - the topology, where the fork is to be
         try:
             lead = store.take_lead(fork.topology, OWNER)
             state = CoordinatorState(store, lead, fork.topology)
-            state.check_spouts(plan.kinds)
+            new_spouts(state, plan.kinds)
             make(subject, state)
         finally:
             store.close()
@@ -220,7 +221,7 @@ def begun_after(
     begun = []
     for txid in range(point.txid + 1, min(last, point.txid + BEGUN_MAX) + 1):
         # An opaque spout may have more at that end, this time.
-        if txid not in known or (plan.emits_in_turn and known[txid].planned.turn is Turn.END):
+        if txid not in known or (plan.emits_in_turn and known[txid].planned.turn is BeginReason.END):
             break
         begun.append(known[txid])
     return begun, point.txid + len(begun) == last
@@ -263,7 +264,7 @@ def _forked(component: PlannedComponent) -> Any:
 
 
 def _elsewhere(name: str, state: State, topology_id: str) -> State:
-    """Return a state without a table of its own as a fork has it."""
+    """Return a state without a separate table as a fork has it."""
     forked = state.forked(topology_id)
     if forked is None:
         raise ConfigError(

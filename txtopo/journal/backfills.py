@@ -17,7 +17,7 @@ _FOLDER = "backfill"
 
 
 def backfills_in(metadata_dir: Folder, topology_id: str) -> Folder:
-    """Return the folder of a topology's backfills, each of which has a folder in it, with a journal of its own."""
+    """Return the folder of a topology's backfills, each of which has a folder in it, with a separate journal."""
     return metadata_dir.below(f"{_FOLDER}/{urllib.parse.quote(topology_id, safe='')}")
 
 
@@ -31,19 +31,21 @@ def backfills_of(metadata_dir: Folder, parts: Sequence[JournalPart]) -> dict[str
     Raises:
         DivergenceError: one of them is damaged.
     """
-    known = identities_in(parts)
-    found: dict[str, list[JournalPart]] = {}
+    identities = identities_in(parts)
+    by_topology: dict[str, list[JournalPart]] = {}
     topology_id = parts[-1].header.topology
     folders = backfills_in(metadata_dir, topology_id)
     for folder in folders.folders():
-        own = read_journal(find_journal(folders.below(folder), topology_id))
-        for name, table in own[-1].header.tables.items() if own else ():
-            if known.get(name) == table.identity:  # that of a scratch table is another one
-                found[name] = _counting(own, parts, name)
+        mine = read_journal(find_journal(folders.below(folder), topology_id))
+        for name, table in mine[-1].header.tables.items() if mine else ():
+            if identities.get(name) == table.identity:  # that of a scratch table is another one
+                by_topology[name] = _counting(mine, parts, name)
         # A state in another system has no table in the journal, and none is a scratch one.
-        elsewhere = [name for name in _states_of(folder) if own and name not in own[-1].header.tables]
-        found |= {name: _counting(own, parts, name) for name in elsewhere if _joined(own, parts, name) is not None}
-    return found
+        elsewhere = [name for name in _states_of(folder) if mine and name not in mine[-1].header.tables]
+        by_topology |= {
+            name: _counting(mine, parts, name) for name in elsewhere if _joined(mine, parts, name) is not None
+        }
+    return by_topology
 
 
 def identities_in(parts: Sequence[JournalPart]) -> dict[str, str]:
@@ -62,14 +64,14 @@ def unfinished_backfills(metadata_dir: Folder, topology_id: str, joined: Mapping
     Raises:
         DivergenceError: the journal of one of them is damaged.
     """
-    found: dict[str, int] = {}
+    epochs: dict[str, int] = {}
     folders = backfills_in(metadata_dir, topology_id)
     for folder in folders.folders():
         for part in read_journal(find_journal(folders.below(folder), topology_id)):
             last = max([part.header.committed, *(entry.last for entry in part.entries)])
             tables = part.header.tables
-            found |= {n: last for n in _states_of(folder) if n in tables and joined.get(n) != tables[n].identity}
-    return found
+            epochs |= {n: last for n in _states_of(folder) if n in tables and joined.get(n) != tables[n].identity}
+    return epochs
 
 
 def folder_name(states: Iterable[str]) -> str:
@@ -82,24 +84,24 @@ def _states_of(folder: str) -> list[str]:
     return [urllib.parse.unquote(name) for name in folder.split(",")]
 
 
-def _counting(own: Sequence[JournalPart], parts: Sequence[JournalPart], name: str) -> list[JournalPart]:
+def _counting(mine: Sequence[JournalPart], parts: Sequence[JournalPart], name: str) -> list[JournalPart]:
     """Return the parts of a backfill with only the entries up to which its topology has gone back since it joined.
 
     The topology may go back to before that: to where an earlier call of the backfill has died before it joined, because
     the table has that moment.
     """
-    joined = _joined(own, parts, name)
+    joined = _joined(mine, parts, name)
     since = () if joined is None else parts[joined + 1 :]
-    bound = min((part.header.committed for part in since), default=_end_of(own))
-    return [attrs.evolve(part, entries=tuple(e for e in part.entries if e.last <= bound)) for part in own]
+    bound = min((part.header.committed for part in since), default=_end_of(mine))
+    return [attrs.evolve(part, entries=tuple(e for e in part.entries if e.last <= bound)) for part in mine]
 
 
-def _joined(own: Sequence[JournalPart], parts: Sequence[JournalPart], name: str) -> int | None:
+def _joined(mine: Sequence[JournalPart], parts: Sequence[JournalPart], name: str) -> int | None:
     """Return the part of a topology's journal with which a backfill's state has joined it; None if it has not."""
-    end, table = _end_of(own), _identity_in(own[-1], name)
+    end, table = _end_of(mine), _identity_in(mine[-1], name)
     # Where no identity tells two lives of a state apart, it is the one that it has now.
-    away = [at for at, part in enumerate(parts) if table is None and name not in part.header.states]
-    for at, part in list(enumerate(parts))[max(away, default=-1) + 1 :]:
+    left_at = [at for at, part in enumerate(parts) if table is None and name not in part.header.states]
+    for at, part in list(enumerate(parts))[max(left_at, default=-1) + 1 :]:
         if part.header.committed == end and name in part.header.states and _identity_in(part, name) == table:
             return at
     return None
@@ -120,11 +122,11 @@ def rename_in_backfills(metadata_dir: Folder, rename: Rename) -> None:
     folders = backfills_in(metadata_dir, rename.topology)
     if rename.is_of_id:
         metadata_dir.move(f"{_FOLDER}/{backfills_in(metadata_dir, rename.former).name}", f"{_FOLDER}/{folders.name}")
-    for own in folders.folders():
-        enter_rename(folders.below(own), rename)
-        name = folder_name(rename.since.get(each, each) for each in _states_of(own))
-        if name != own:
-            folders.move(own, name)
+    for backfill in folders.folders():
+        enter_rename(folders.below(backfill), rename)
+        name = folder_name(rename.since.get(each, each) for each in _states_of(backfill))
+        if name != backfill:
+            folders.move(backfill, name)
 
 
 def set_backfills_aside(metadata_dir: Folder, topology_id: str, states: Collection[str] | None, number: int) -> None:

@@ -82,10 +82,10 @@ def read_beside(journal: Folder, read: Callable[[JournalEnd | None], T | None]) 
     """
     for _ in range(READS_MAX):
         end = read_end(journal)
-        found = read(end)
+        entry = read(end)
         again = read_end(journal)
-        if found is not None and (again and again.header.epoch) == (end and end.header.epoch):
-            return found
+        if entry is not None and (again and again.header.epoch) == (end and end.header.epoch):
+            return entry
     return None
 
 
@@ -105,22 +105,22 @@ def last_writes(folder: Folder, epoch: int, names: Collection[str], txid: int) -
         header = header_of(first, f"{folder}/{file.path}")
         if header.epoch != epoch or header.committed > txid:
             return None
-        found: dict[str, int | None] = {}
-        wanted = {name: json.dumps(name).encode() for name in names}
+        txids: dict[str, int | None] = {}
+        quoted_names = {name: json.dumps(name).encode() for name in names}
         for line in lines_backwards(folder, file, len(first), file.size):
             # A cheap check before the line is parsed: most lines name other states.
-            if not any(text in line for text in wanted.values()):
+            if not any(text in line for text in quoted_names.values()):
                 continue
             entry = from_json(json.loads(line), JournalEntry)
             if entry.last <= txid:
-                own = wanted.keys() & entry.states.keys()
-                found |= dict.fromkeys(own, entry.last)
-                wanted = {name: text for name, text in wanted.items() if name not in own}
-            if not wanted:
+                candidates = quoted_names.keys() & entry.states.keys()
+                txids |= dict.fromkeys(candidates, entry.last)
+                quoted_names = {name: text for name, text in quoted_names.items() if name not in candidates}
+            if not quoted_names:
                 break
     except DAMAGE as error:
         raise damaged(folder, file, error) from error
-    return {name: found.get(name, header.states.get(name)) for name in names}
+    return {name: txids.get(name, header.states.get(name)) for name in names}
 
 
 def metadata_dir_below(output: Folder) -> Folder:
@@ -156,8 +156,8 @@ def chosen(output: Folder, topologies: Sequence[str], topology_id: str | None) -
     """Return the topology that is meant of those in a folder; ConfigError if none is, or the named one is not there."""
     listed = ", ".join(repr(topology) for topology in topologies)
     if topology_id is not None and topology_id not in topologies:
-        known = f"; it has records of {listed}" if topologies else ""
-        raise ConfigError(f"{output} has no record of a topology {topology_id!r}{known}")
+        topologies_text = f"; it has records of {listed}" if topologies else ""
+        raise ConfigError(f"{output} has no record of a topology {topology_id!r}{topologies_text}")
     if topology_id is None and len(topologies) != 1:
         several = f"records of several topologies: {listed}; choose one with --topology, in Python with topology="
         raise ConfigError(f"{output} has {several if topologies else 'no record of a topology'}")

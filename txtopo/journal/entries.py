@@ -66,8 +66,8 @@ def by_partition(by_spout: Mapping[str, Mapping[str, T] | None]) -> dict[str, T]
     """Return what is by spout and partition, as people read it: the spout is named if there are several."""
     return {
         f"{spout} {partition}" if len(by_spout) > 1 else partition: each
-        for spout, own in by_spout.items()
-        for partition, each in (own or {}).items()
+        for spout, ranges in by_spout.items()
+        for partition, each in (ranges or {}).items()
     }
 
 

@@ -39,8 +39,8 @@ def find_journal(metadata_dir: Folder, topology_id: str) -> Folder:
 
 def topologies_with_journal(metadata_dir: Folder) -> tuple[str, ...]:
     """Return the ids of the topologies that keep a journal in a metadata directory, sorted."""
-    kept = metadata_dir.below(FOLDER)
-    return tuple(sorted(urllib.parse.unquote(name) for name in kept.folders() if journal_files(kept.below(name))))
+    root = metadata_dir.below(FOLDER)
+    return tuple(sorted(urllib.parse.unquote(name) for name in root.folders() if journal_files(root.below(name))))
 
 
 def begin_journal(metadata_dir: Folder, topology_id: str, incarnation: str) -> Folder:
@@ -52,11 +52,11 @@ def begin_journal(metadata_dir: Folder, topology_id: str, incarnation: str) -> F
     name = _name_of(topology_id)
     add_tail(find_journal(metadata_dir, topology_id))
     folder = metadata_dir.below(name)
-    known = {file.path: _incarnation_in(line, f"{folder}/{file.path}") for file, line in first_lines(folder)}
-    if {*known.values()} - {incarnation, None}:
+    incarnations = {file.path: _incarnation_in(line, f"{folder}/{file.path}") for file, line in first_lines(folder)}
+    if {*incarnations.values()} - {incarnation, None}:
         # What can't be read is taken for one of them. A crash leaves some, which the next start moves.
-        others = [path for path, own in sorted(known.items()) if own != incarnation]
-        _move(metadata_dir, name, _aside_name(topology_id, f"before-incarnation-{incarnation[:12]}"), others)
+        strays = [path for path, own in sorted(incarnations.items()) if own != incarnation]
+        _move(metadata_dir, name, _aside_name(topology_id, f"before-incarnation-{incarnation[:12]}"), strays)
     return folder
 
 
@@ -122,8 +122,8 @@ def asides(metadata_dir: Folder, topology_id: str) -> list[int]:
 def _asides(metadata_dir: Folder, kind: str) -> list[tuple[str, int]]:
     """Return the names of the folders with what repairs have set aside of a kind, each with its repair's number."""
     begin = f"{kind}.{BEFORE_REPAIR}"
-    found = ((name, name.removeprefix(begin)) for name in metadata_dir.folders() if name.startswith(begin))
-    return [(name, int(number)) for name, number in found if number.isdecimal()]
+    matches = ((name, name.removeprefix(begin)) for name in metadata_dir.folders() if name.startswith(begin))
+    return [(name, int(number)) for name, number in matches if number.isdecimal()]
 
 
 def check_format(folder: Folder) -> None:

@@ -57,7 +57,7 @@ class JournalFollower:
         self.planned: Planned = NEVER
         """When it was planned."""
         self._found_first = after == 0
-        first = next(iter(self._files.known()), None)
+        first = next(iter(self._files.complete_files()), None)
         if first is None or first[1].committed > after:
             begins = "is empty" if first is None else f"begins with transaction {first[1].committed + 1}"
             raise ConfigError(
@@ -76,53 +76,55 @@ class JournalFollower:
         """
         file, header, bound = self._next_file()
         try:
-            found = self._read(file, header, bound, committed)
+            transactions = self._read(file, header, bound, committed)
         except FileNotFoundError:  # a coordinator has just removed it, and those before it
-            raise self._lacks(max(self.after + 1, *(each.committed for _, each in self._files.known()))) from None
-        self._check_gap(found, bound)
-        if found:
-            self.after, self.epoch = found[-1].txid, header.epoch
-        return found
+            raise self._lacks(
+                max(self.after + 1, *(each.committed for _, each in self._files.complete_files()))
+            ) from None
+        self._check_gap(transactions, bound)
+        if transactions:
+            self.after, self.epoch = transactions[-1].txid, header.epoch
+        return transactions
 
     def _read(self, file: Item, header: JournalHeader, bound: int | None, committed: int) -> list[JournalTransaction]:
         if file.path != self._path:
             self._open(file, header)
-        found: list[JournalTransaction] = []
+        transactions: list[JournalTransaction] = []
         for entry in itertools.chain(() if self._last is None else (self._last,), self._entries(file)):
             self._last = entry
             limit = committed if bound is None else bound
             # Beyond a bound, its transactions ran again, as a later file says.
             if entry.last > limit and not (bound is None and self._is_followed(file)):
                 break
-            found += self._after(entry)
+            transactions += self._after(entry)
             self._last = None
-            if len(found) >= self._transactions_max:
+            if len(transactions) >= self._transactions_max:
                 break
-        return found
+        return transactions
 
     def _next_file(self) -> tuple[Item, JournalHeader, int | None]:
         """Return the file with the next transaction, and the last one of it that counts; None if that is open."""
         self.refuse_gone_back(self.after)
-        known = self._files.known()
-        at = max((index for index, (_, header) in enumerate(known) if header.committed <= self.after), default=None)
+        files = self._files.complete_files()
+        at = max((index for index, (_, header) in enumerate(files) if header.committed <= self.after), default=None)
         if at is None:
-            raise self._lacks(known[0][1].committed if known else self.after + 1)
-        return *known[at], min((header.committed for _, header in known[at + 1 :]), default=None)
+            raise self._lacks(files[0][1].committed if files else self.after + 1)
+        return *files[at], min((header.committed for _, header in files[at + 1 :]), default=None)
 
     def refuse_gone_back(self, txid: int) -> None:
         """Raise a DivergenceError if the topology has gone back behind a transaction that was read already."""
         if self.epoch and any(
-            header.committed < txid for _, header in self._files.known() if header.epoch > self.epoch
+            header.committed < txid for _, header in self._files.complete_files() if header.epoch > self.epoch
         ):
             raise DivergenceError(
                 f"the topology has gone back behind transaction {txid}, which was read from its journal already, "
                 "so the transactions after it are no longer those that it has"
             )
 
-    def _check_gap(self, found: Sequence[JournalTransaction], bound: int | None) -> None:
-        if found and found[0].txid != self.after + 1:
-            raise self._lacks(found[0].txid - 1)
-        if not found and bound is not None and self.after < bound:
+    def _check_gap(self, transactions: Sequence[JournalTransaction], bound: int | None) -> None:
+        if transactions and transactions[0].txid != self.after + 1:
+            raise self._lacks(transactions[0].txid - 1)
+        if not transactions and bound is not None and self.after < bound:
             raise self._lacks(bound)
 
     def _open(self, file: Item, header: JournalHeader) -> None:
@@ -150,8 +152,8 @@ class JournalFollower:
         size = self._bytes_max
         while not self._lines and self._offset < file.size:
             content = self._folder.get_range(file.path, self._offset, size)
-            *lines, rest = content.split(b"\n")
-            self._offset += len(content) - len(rest)
+            *lines, tail = content.split(b"\n")
+            self._offset += len(content) - len(tail)
             self._lines.extend(lines)
             if not lines and len(content) < size:
                 return False  # the last line is incomplete

@@ -40,7 +40,7 @@ class Hold:
 
 
 @attrs.define(eq=False)
-class Holding:
+class BackfillHold:
     """The hold of one backfill, in its folder."""
 
     folder: Folder
@@ -62,8 +62,8 @@ class Holding:
     def go_on(self, after: int) -> None:
         """Say again what is needed, unless that was said just now; the copies are made."""
         if time.monotonic() - self._said_secs >= SAID_AGAIN_SECS:
-            known = self.current()
-            self.begin(after, None if known is None else known.wish, None)
+            hold = self.current()
+            self.begin(after, None if hold is None else hold.wish, None)
 
     def end(self) -> None:
         """Take back what was said."""
@@ -73,5 +73,5 @@ class Holding:
 def holds_in(metadata_dir: Folder, topology_id: str, now_ms: int) -> list[Hold]:
     """Return the holds on a topology's past that stand at a time, in milliseconds since 1970."""
     backfills = backfills_in(metadata_dir, topology_id)
-    found = [Holding(backfills.below(name)).current() for name in backfills.folders()]
-    return [hold for hold in found if hold is not None and hold.until_ms > now_ms]
+    holds = [BackfillHold(backfills.below(name)).current() for name in backfills.folders()]
+    return [hold for hold in holds if hold is not None and hold.until_ms > now_ms]

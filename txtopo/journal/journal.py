@@ -100,12 +100,12 @@ def read_journal(folder: Folder) -> list[JournalPart]:
             continue
         if header is None:
             continue
-        known = parts.get(header.epoch)
-        before = known.entries if known is not None else ()
-        parts[header.epoch] = JournalPart(known.header if known is not None else header, (*before, *entries))
-    found = [parts[epoch] for epoch in sorted(parts)]
-    newest = found[-1].header if found else None
-    return found if newest is None or not newest.renames else [by_names_in(newest, part) for part in found]
+        former = parts.get(header.epoch)
+        before = former.entries if former is not None else ()
+        parts[header.epoch] = JournalPart(former.header if former is not None else header, (*before, *entries))
+    every = [parts[epoch] for epoch in sorted(parts)]
+    newest = every[-1].header if every else None
+    return every if newest is None or not newest.renames else [by_names_in(newest, part) for part in every]
 
 
 def by_names_in(newest: JournalHeader, part: JournalPart) -> JournalPart:

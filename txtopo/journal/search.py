@@ -40,15 +40,15 @@ class JournalFiles:
         self._headers: dict[str, JournalHeader] = {}
         self._begins: dict[str, int] = {}
 
-    def known(self) -> list[tuple[Item, JournalHeader]]:
+    def complete_files(self) -> list[tuple[Item, JournalHeader]]:
         """Return the files whose header is complete, oldest first; raise DivergenceError if a header is damaged."""
-        found: list[tuple[Item, JournalHeader]] = []
+        files: list[tuple[Item, JournalHeader]] = []
         for file in journal_files(self.folder):
             if file.path not in self._headers:
                 try:
                     line = first_line(self.folder, file)
                 except FileNotFoundError:  # a coordinator has just removed it: the oldest go first
-                    found.clear()
+                    files.clear()
                     continue
                 if not line.endswith(b"\n"):
                     continue
@@ -57,8 +57,8 @@ class JournalFiles:
                 except DAMAGE as error:
                     raise damaged(self.folder, file, error) from error
                 self._begins[file.path] = len(line)
-            found.append((file, self._headers[file.path]))
-        return found
+            files.append((file, self._headers[file.path]))
+        return files
 
     def begin_of(self, file: Item) -> int:
         """Return where the first entry of a known file begins."""
@@ -106,13 +106,13 @@ class JournalSearch:
         self._is_meant = is_meant
         self._sizes = sizes
 
-    def _known(self) -> list[tuple[Item, JournalHeader]]:
-        return [(file, header) for file, header in self._files.known() if self._is_meant(header)]
+    def _own_files(self) -> list[tuple[Item, JournalHeader]]:
+        return [(file, header) for file, header in self._files.complete_files() if self._is_meant(header)]
 
     def headers(self) -> list[JournalHeader]:
         """Return the headers of all files, oldest first, with the names of today; none if there is no journal."""
-        known = self._known()
-        return [by_names_in(known[-1][1], JournalPart(header, ())).header for _, header in known]
+        headers = self._own_files()
+        return [by_names_in(headers[-1][1], JournalPart(header, ())).header for _, header in headers]
 
     def find(self, txid: int) -> EnteredGroup | None:
         """Return the group of a transaction that counts, the newest, too; None if the journal does not have it."""
@@ -122,14 +122,14 @@ class JournalSearch:
 
     def all_with(self, txid: int) -> Iterator[EnteredGroup]:
         """Yield all groups with a transaction, newest first: also those that were dropped or undone."""
-        known = self._known()
-        for file, header in reversed(known):
+        headers = self._own_files()
+        for file, header in reversed(headers):
             try:
-                found = self._first_reaching(file, txid) if header.committed < txid else None
+                reaching = self._first_reaching(file, txid) if header.committed < txid else None
             except FileNotFoundError:  # a coordinator has just removed it, and all older ones
                 return
-            if found is not None:
-                group = self._group(file, header, found[1], known[-1][1])
+            if reaching is not None:
+                group = self._group(file, header, reaching[1], headers[-1][1])
                 if group.entry.first <= txid:
                     yield group
 
@@ -140,18 +140,18 @@ class JournalSearch:
         things stood after the group before, of which nothing else is there. Each file has its first group and its last
         one, a small one all. By the rules of :func:`~txtopo.journal.journal.counting_parts`, some do not count.
         """
-        known = self._known()
-        if not known:
+        headers = self._own_files()
+        if not headers:
             return []
         # Where a later file goes on, an earlier one has been left.
-        wanted = sorted({*txids, *(header.committed for _, header in known)})
+        bounds = sorted({*txids, *(header.committed for _, header in headers)})
         parts: list[JournalPart] = []
-        for (file, header), following in zip(known, [*(header for _, header in known[1:]), None], strict=True):
+        for (file, header), following in zip(headers, [*(header for _, header in headers[1:]), None], strict=True):
             try:
-                parts += self._parts_around(file, header, following, wanted)
+                parts += self._parts_around(file, header, following, bounds)
             except FileNotFoundError:  # a coordinator has just removed it: the oldest go first
                 parts.clear()
-        return [by_names_in(known[-1][1], part) for part in parts]
+        return [by_names_in(headers[-1][1], part) for part in parts]
 
     def _parts_around(
         self, file: Item, header: JournalHeader, following: JournalHeader | None, txids: Sequence[int]
@@ -172,21 +172,21 @@ class JournalSearch:
             if txid <= reached:  # of the same group
                 continue
             near = itertools.islice(lines, self._sizes.near_lines)
-            found = next((each for each in near if self._last_of(file, each[1]) >= txid), None)
-            if found is None:
-                found = self._first_reaching(file, txid)
-                assert found is not None, "the last group reaches it"
-                lines = self._lines_after(file, found[0] + len(found[1]))
-            offset, entry = found[0], self._entry(file, found[1])
+            line_found = next((each for each in near if self._last_of(file, each[1]) >= txid), None)
+            if line_found is None:
+                line_found = self._first_reaching(file, txid)
+                assert line_found is not None, "the last group reaches it"
+                lines = self._lines_after(file, line_found[0] + len(line_found[1]))
+            offset, entry = line_found[0], self._entry(file, line_found[1])
             if offset != position:
                 is_last = following is not None and following.committed == entry.last
                 later = following.states if following is not None and is_last else {}
-                known = {name: later[name] for name in header.states if name in later and name not in entry.states}
-                parts.append(JournalPart(self._header_at(file, header, states, known, (position, offset)), (), True))
+                after = {name: later[name] for name in header.states if name in later and name not in entry.states}
+                parts.append(JournalPart(self._header_at(file, header, states, after, (position, offset)), (), True))
                 states = parts[-1].header.states
             parts[-1] = attrs.evolve(parts[-1], entries=(*parts[-1].entries, entry))
             states = {**states, **{name: entry.last for name in entry.states if name in states}}
-            position, reached = offset + len(found[1]) + 1, entry.last
+            position, reached = offset + len(line_found[1]) + 1, entry.last
         return parts
 
     def _header_at(
@@ -194,28 +194,28 @@ class JournalSearch:
         file: Item,
         header: JournalHeader,
         states: Mapping[str, int | None],
-        known: Mapping[str, int | None],
+        txids: Mapping[str, int | None],
         skipped: tuple[int, int],
     ) -> JournalHeader:
         """Return the header that a file would have if it began after the lines between two offsets, ``skipped``.
 
-        ``states`` are the last writes of states before those lines, ``known`` those of some states after them.
+        ``states`` are the last writes of states before those lines, ``txids`` those of some states after them.
         """
-        found = {**states, **known}
-        wanted = {name: json.dumps(name).encode() for name in header.states if name not in known}
+        all_txids = {**states, **txids}
+        quoted_names = {name: json.dumps(name).encode() for name in header.states if name not in txids}
         last: JournalEntry | None = None
         for line in self._backwards(file, *skipped):
             # A cheap check before a line is parsed: most of those that are looked at name other states.
-            if last is None or any(text in line for text in wanted.values()):
+            if last is None or any(text in line for text in quoted_names.values()):
                 entry = self._entry(file, line)
                 last = last or entry
-                found |= {name: entry.last for name in entry.states if name in wanted}
-                wanted = {name: text for name, text in wanted.items() if name not in entry.states}
-            if not wanted:
+                all_txids |= {name: entry.last for name in entry.states if name in quoted_names}
+                quoted_names = {name: text for name, text in quoted_names.items() if name not in entry.states}
+            if not quoted_names:
                 break
         assert last is not None, "there is a line in between"
         end = last.transactions[-1]
-        return attrs.evolve(header, committed=end.txid, metadata=end.metadata, planned=end.planned, states=found)
+        return attrs.evolve(header, committed=end.txid, metadata=end.metadata, planned=end.planned, states=all_txids)
 
     def backwards(self, last: int | None = None, reaching: int = 0) -> Iterator[EnteredGroup]:
         """Yield the groups that count, newest first; see :func:`txtopo.journal.journal.counting_parts`.
@@ -224,11 +224,11 @@ class JournalSearch:
             last: begin with the group that has this transaction; None: with the newest.
             reaching: end with the group that has this transaction.
         """
-        known = self._known()
-        newest = known[-1][1] if known else None
+        headers = self._own_files()
+        newest = headers[-1][1] if headers else None
         bound: int | None = None
         """The last transaction that later files have not undone."""
-        for file, header in reversed(known):
+        for file, header in reversed(headers):
             assert newest is not None, "there is a file"
             undone_to = min((turn.txid for turn in newest.turns if turn.epoch > header.epoch), default=None)
             if undone_to is not None and bound is not None:
@@ -246,8 +246,8 @@ class JournalSearch:
                 return
 
     def _group(self, file: Item, header: JournalHeader, line: bytes, newest: JournalHeader) -> EnteredGroup:
-        found = by_names_in(newest, JournalPart(header, (self._entry(file, line),)))
-        return EnteredGroup(found.header, found.entries[0])
+        group_states = by_names_in(newest, JournalPart(header, (self._entry(file, line),)))
+        return EnteredGroup(group_states.header, group_states.entries[0])
 
     def _entry(self, file: Item, line: bytes) -> JournalEntry:
         try:
@@ -274,12 +274,12 @@ class JournalSearch:
         Such a line begins from ``low`` on and before ``high``, or is ``found``.
         """
         low, high = self._files.begin_of(file), file.size
-        found: tuple[int, bytes] | None = None
+        line_found: tuple[int, bytes] | None = None
         while high - low > self._sizes.bytes:
             middle = (low + high) // 2
             offset, line = next(self._lines_after(file, middle), (high, b""))
             if offset >= high or self._last_of(file, line) >= txid:
-                found = found if offset >= high else (offset, line)
+                line_found = line_found if offset >= high else (offset, line)
                 high = middle + 1  # no line begins from there to ``offset``
             else:
                 low = offset + len(line) + 1
@@ -288,7 +288,7 @@ class JournalSearch:
                 break
             if self._last_of(file, line) >= txid:
                 return offset, line
-        return found
+        return line_found
 
     def _lines_after(self, file: Item, offset: int) -> Iterator[tuple[int, bytes]]:
         """Yield the complete lines that begin after an offset, with theirs."""
@@ -325,12 +325,12 @@ def lines_backwards(
     while position > start:
         size = min(block_bytes, position - start)
         position -= size
-        *before, rest = folder.get_range(file.path, position, size).split(b"\n")
-        blocks.append(rest)
-        for own in reversed(before):
+        *before, last_line = folder.get_range(file.path, position, size).split(b"\n")
+        blocks.append(last_line)
+        for line in reversed(before):
             if not is_cut_off:
                 yield b"".join(reversed(blocks))
             is_cut_off = False
-            blocks = [own]
+            blocks = [line]
     if not is_cut_off:
         yield b"".join(reversed(blocks))

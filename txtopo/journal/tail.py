@@ -108,25 +108,25 @@ class _WholeFiles(ObjectFolder):
     """The lines by file, with the size that it had without them."""
 
     def list(self, below: str = "", after: str = "") -> Iterator[Item]:
-        known: Tail | None = None
+        tail_before: Tail | None = None
         lacking: set[str] = set()
         for _ in range(_READS_MAX):
-            found = {item.path: item for item in super().list(below, after)}
+            items = {item.path: item for item in super().list(below, after)}
             tail = _last_tail(self.log, self.value)
-            own = None if tail is None else found.get(tail.path)
-            if tail is None or own is None or own.size < tail.offset:
-                if tail == known:  # not meanwhile: the file is gone, or was restored from a backup
+            tail_item = None if tail is None else items.get(tail.path)
+            if tail is None or tail_item is None or tail_item.size < tail.offset:
+                if tail == tail_before:  # not meanwhile: the file is gone, or was restored from a backup
                     break
-                known = tail
+                tail_before = tail
                 continue
-            if own.size < tail.end:
-                self._tails[tail.path] = own.size, tail
+            if tail_item.size < tail.end:
+                self._tails[tail.path] = tail_item.size, tail
                 lacking.add(tail.path)
-                found[tail.path] = attrs.evolve(own, size=tail.end)
+                items[tail.path] = attrs.evolve(tail_item, size=tail.end)
             break
         for path in self._tails.keys() - lacking:  # the file has them now
             self._tails.pop(path, None)
-        yield from found.values()
+        yield from items.values()
 
     def get(self, path: str) -> bytes:
         _, tail = self._tails.get(path, (0, None))  # before the file, which may get its lines meanwhile
@@ -146,10 +146,10 @@ class _WholeFiles(ObjectFolder):
         if tail is None:
             return
         for _ in range(_READS_MAX):
-            found = self.read(tail.path)
-            if found is None or not tail.offset <= len(found[0]) < tail.end:
+            content_before = self.read(tail.path)
+            if content_before is None or not tail.offset <= len(content_before[0]) < tail.end:
                 return  # it has them, or is gone, or was restored from a backup
-            content, version = found
+            content, version = content_before
             if self.replace(tail.path, content + tail.after(len(content)), version) is not None:
                 return
             # A part of them may have come meanwhile: a former coordinator's request that it has given up.
@@ -196,9 +196,9 @@ def _entry(number: int) -> str:
 def _value_in(data: bytes, path: str) -> bytes | None:
     """Return the value that a write, or a base, has for a path; None if it has none."""
     head, content = unpacked(data)
-    puts = head["values"] if "values" in head else [rest for kind, *rest in head["changes"] if kind == "put"]
-    found, at = None, 0
+    puts = head["values"] if "values" in head else [value for kind, *value in head["changes"] if kind == "put"]
+    value_found, at = None, 0
     for name, length in puts:
-        found = content[at : at + length] if name == path else found
+        value_found = content[at : at + length] if name == path else value_found
         at += length
-    return found
+    return value_found

@@ -180,7 +180,7 @@ class JournalWriter(KeptJournal):
         except OSError as error:
             raise self._not_written(error) from error
         if not is_in_place:
-            raise self._gone()
+            raise self._journal_gone()
         self._lines = b""
 
     def _counts(self, entry: JournalEntry) -> None:
@@ -199,16 +199,16 @@ class JournalWriter(KeptJournal):
             self._path = self._name()
         line = _line(self._header)
         try:
-            begun = self._folder.begin(self._path, line)
+            part = self._folder.begin(self._path, line)
         except OSError as error:
             raise self._not_written(error) from error
-        if begun is None:
+        if part is None:
             raise StopError(
                 f"the journal's file {self._folder}/{self._path} exists already: another coordinator has epoch "
                 f"{self._header.epoch}, of another store or before this one's was restored; nothing was written. Start "
                 "again with the store that belongs to the journal; each start has a higher epoch"
             )
-        self._file: Growing = begun
+        self._file: Growing = part
         self._has_entries = self._is_part_over = False
         self._headers[self._path] = self._header
 
@@ -219,7 +219,7 @@ class JournalWriter(KeptJournal):
         # Somebody may have begun a journal anew meanwhile, whose own epochs are lower: a file of this one would be the
         # newest there.
         if not self._file.is_in_place():
-            raise self._gone()
+            raise self._journal_gone()
         self._part += 1
         self._begin_part()
         # Old files are removed only now, so that there is always one with a header. A crash in between leaves the
@@ -235,7 +235,7 @@ class JournalWriter(KeptJournal):
     def _own_past(self) -> list[Item]:
         return [file for file in journal_files(self._folder) if file.path <= self._path]
 
-    def _gone(self) -> StopError:
+    def _journal_gone(self) -> StopError:
         return StopError(
             f"the journal's file {self._folder}/{self._path} was removed or replaced while the topology runs; nothing "
             "of this group was committed. Restore the folder, with the coordinator state if that is in it, and start "

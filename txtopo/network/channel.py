@@ -223,15 +223,15 @@ class Channel:
         return messages
 
     def _flush(self) -> None:
-        begun = self._begun
+        partial = self._begun
         try:
-            while begun or self._unsent.bytes:
-                if not begun:
-                    begun = memoryview(self._unsent.popleft())
-                begun = begun[self._connection.send(begun) :]
+            while partial or self._unsent.bytes:
+                if not partial:
+                    partial = memoryview(self._unsent.popleft())
+                partial = partial[self._connection.send(partial) :]
         except (BlockingIOError, InterruptedError):
             pass  # the socket is full: the rest waits for the next flush
         except OSError as error:
             raise ChannelClosed(str(error)) from error
         finally:
-            self._begun = begun  # however the loop ends: a message sent twice in part would garble the stream
+            self._begun = partial  # however the loop ends: a message sent twice in part would garble the stream

@@ -65,10 +65,10 @@ class ConnectionLimit:
     def enter(self, peer: str, close: Callable[[], object]) -> Connection | None:
         """Let a connection in, if need be in place of an idle one; None: there is no place."""
         with self._lock:
-            own = self._by_peer.get(peer, {})
+            of_peer = self._by_peer.get(peer, {})
             displaced: Connection | None = None
-            if len(own) >= self._peer_max:
-                displaced = _most_silent([own])
+            if len(of_peer) >= self._peer_max:
+                displaced = _most_silent([of_peer])
             elif sum(map(len, self._by_peer.values())) >= self._connections_max:
                 # Of the peer that has most connections.
                 displaced = _most_silent(sorted(self._by_peer.values(), key=len, reverse=True))
@@ -105,15 +105,15 @@ class ConnectionLimit:
         """Close the connections whose time is over. *You* must call it about every second."""
         now = self._clock()
         with self._lock:
-            over = [
+            overdue = [
                 connection
                 for connections in self._by_peer.values()
                 for connection in connections
                 if connection.since is not None and now - connection.since > connection.wait_secs
             ]
-            for connection in over:
+            for connection in overdue:
                 self._remove(connection)
-        for connection in over:
+        for connection in overdue:
             connection.close()
 
     def _entered(self, peer: str, close: Callable[[], object]) -> Connection:
@@ -122,9 +122,9 @@ class ConnectionLimit:
         return entered
 
     def _remove(self, connection: Connection) -> None:
-        own = self._by_peer.get(connection.peer, {})
-        own.pop(connection, None)
-        if not own:  # or peers that come and go would fill the memory
+        of_peer = self._by_peer.get(connection.peer, {})
+        of_peer.pop(connection, None)
+        if not of_peer:  # or peers that come and go would fill the memory
             self._by_peer.pop(connection.peer, None)
 
 

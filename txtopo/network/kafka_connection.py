@@ -39,18 +39,18 @@ _PROTOCOL = re.compile(r"(?i)^(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://")
 _log = logging.getLogger("txtopo.kafka")
 
 
-def kafka_servers(given: str | Sequence[str]) -> str:
+def kafka_servers(value: str | Sequence[str]) -> str:
     """Return servers as librdkafka takes them: each ``host:port``, which a protocol may precede, with commas between.
 
     Raises:
         ConfigError: there is none, or one is something else, of which librdkafka would make port 0.
     """
     try:
-        servers = given.split(",") if isinstance(given, str) else list(given)
+        servers = value.split(",") if isinstance(value, str) else list(value)
         to_servers([_PROTOCOL.sub("", server.strip()) for server in servers])
     except (AttributeError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"servers must be host:port of a broker, or several separated by commas, not {given!r} ({error})"
+            f"servers must be host:port of a broker, or several separated by commas, not {value!r} ({error})"
         ) from error
     return ",".join(server.strip() for server in servers)
 
@@ -95,9 +95,9 @@ class KafkaConnection:
     def make(self, kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
         """Return a client of a class, with secret properties merged in; ConfigError if librdkafka refuses one."""
         # Last, so that no setting replaces the callback that finds refusals.
-        own = {"bootstrap.servers": self.servers, "error_cb": self._on_error}
+        reserved = {"bootstrap.servers": self.servers, "error_cb": self._on_error}
         try:
-            return kind({"log_level": _LIBRDKAFKA_QUIET, **settings, **own}, logger=_log)
+            return kind({"log_level": _LIBRDKAFKA_QUIET, **settings, **reserved}, logger=_log)
         except (self.library.KafkaException, TypeError, ValueError) as error:
             # "from None": the cause's text may have a secret in it.
             raise ConfigError(f"properties: Kafka's client refuses them: {self._scrubbed(error)}") from None
@@ -122,23 +122,23 @@ class KafkaConnection:
         if not isinstance(error, self.library.KafkaError):
             return SourceFailure(f"Kafka at {self.servers}: {self._scrubbed(error)}")
         name, text = error.name(), self._scrubbed(error.str())
-        what = f"{where}: {text}" if where else text
+        message = f"{where}: {text}" if where else text
         # Other trouble with TLS may pass, for example when a broker ends in the middle of a handshake.
         is_untrusted = name == "_SSL" and "certificate" in text
         if name not in _REFUSALS and not is_untrusted:
-            return SourceFailure(f"Kafka at {self.servers}: {what}")
+            return SourceFailure(f"Kafka at {self.servers}: {message}")
         cure = "give its user the right to it, or " if name.endswith("AUTHORIZATION_FAILED") else ""
-        return InputError(f"Kafka at {self.servers} refuses: {what}; {cure}see {self._who}'s properties")
+        return InputError(f"Kafka at {self.servers} refuses: {message}; {cure}see {self._who}'s properties")
 
     def _on_error(self, error: Any) -> None:
         """Take an error of librdkafka's connections. An exception in this callback is lost, so a refusal is kept."""
         self.complaints += 1
         self.trouble = self._scrubbed(error.str())
-        found = self.failure(error)
-        if isinstance(found, InputError) and not self._is_admitted:
-            self._refusal = found
+        failure = self.failure(error)
+        if isinstance(failure, InputError) and not self._is_admitted:
+            self._refusal = failure
         elif self._report is not None:
-            self._report(SourceFailure(found.message))
+            self._report(SourceFailure(failure.message))
 
     def _scrubbed(self, error: Any) -> str:
         return escaped(self.properties.scrubbed(str(error)))

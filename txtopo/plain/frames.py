@@ -65,19 +65,19 @@ class Columns:
             self.is_short = False
 
     def part(self, start: int, end: int | None = None) -> Columns:
-        """Return some of the tuples, in columns of their own."""
+        """Return some of the tuples, in separate columns."""
         part = Columns(self.source, self.task)
         part.values, part.roots, part.edges = self.values[start:end], self.roots[start:end], self.edges[start:end]
         return part
 
     def take(self) -> Columns:
-        """Remove the tuples, and return them in columns of their own."""
-        taken = Columns(self.source, self.task)
-        taken.values, taken.roots, taken.edges = self.values, self.roots, self.edges
+        """Remove the tuples, and return them in separate columns."""
+        columns = Columns(self.source, self.task)
+        columns.values, columns.roots, columns.edges = self.values, self.roots, self.edges
         self.values, self.roots, self.edges = [], [], []
         self.is_short = True
-        self.taken += len(taken.values)
-        return taken
+        self.taken += len(columns.values)
+        return columns
 
 
 @attrs.define
@@ -89,7 +89,7 @@ class Frame:
         acks: columns of roots, of the XOR of each root's edge ids, and of its mask.
         failed: roots that have failed.
         reset: roots whose timeout begins again.
-        known: the highest incarnation that the sender knew of.
+        known: the highest generation that the sender knew of.
     """
 
     tuples: list[Columns] = attrs.field(factory=list)
@@ -113,14 +113,14 @@ def decode(data: bytes, sources: Sequence[TupleSource] = ()) -> Frame:
         ValueError: the bytes are not a frame.
     """
     try:
-        tuples, acks, failed, reset, known = marshal.loads(data)  # noqa: S302 - of a worker that knows the secret
+        tuples, acks, failed, reset, newest = marshal.loads(data)  # noqa: S302 - of a worker that knows the secret
         parts = [(Columns(source, task), values, roots, edges) for source, task, values, roots, edges in tuples]
     except (EOFError, TypeError, ValueError) as error:
         raise ValueError(f"{len(data)} bytes can't be read as a frame: {type(error).__name__}: {error}") from error
     for columns, values, roots, edges in parts:
         columns.values = _unpickled(values, columns.source, sources) if isinstance(values, bytes) else values
         columns.roots, columns.edges = roots, edges
-    return Frame([columns for columns, *_ in parts], acks, failed, reset, known)
+    return Frame([columns for columns, *_ in parts], acks, failed, reset, newest)
 
 
 def _packed(columns: Columns, sources: Sequence[TupleSource]) -> list[tuple[Any, ...]] | bytes:

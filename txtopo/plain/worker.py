@@ -5,11 +5,11 @@ A worker knows no clock, no thread and no socket. Its caller (a Spark task, an i
 1. Call :meth:`Worker.run_pass` again at once if it returns True; otherwise after :meth:`Worker.idle_secs`, or as soon
    as a frame arrives.
 2. Give each frame of another worker to :meth:`Worker.receive`, in the order in which that worker sent them.
-3. Deliver each frame that the worker sends to the present incarnation of its receiver, or drop it. A lost frame is
+3. Deliver each frame that the worker sends to the present generation of its receiver, or drop it. A lost frame is
    safe: its roots time out.
 4. Call :meth:`Worker.worker_replaced` for each death of another worker, in the order of the successors' numbers, and
    before it gives the worker any frame of the successor.
-5. End the process if a method raises. Another incarnation starts the tasks afresh.
+5. End the process if a method raises. Another generation starts the tasks afresh.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class Watermark:
 
     def spill(self) -> None:
         """Write queues to files, those with the most bytes first, until the others fit into memory."""
-        taken = {queue: queue.memory_bytes() for queue in self.queues.values()}
-        left, most = sum(taken.values()), SPILL_FACTOR * self.bytes
-        while left > most and taken:
-            longest = max(taken, key=taken.__getitem__)
-            left -= taken.pop(longest)
+        sizes = {queue: queue.memory_bytes() for queue in self.queues.values()}
+        bytes_left, most = sum(sizes.values()), SPILL_FACTOR * self.bytes
+        while bytes_left > most and sizes:
+            longest = max(sizes, key=sizes.__getitem__)
+            bytes_left -= sizes.pop(longest)
             longest.spill()
-            left += longest.memory_bytes()
+            bytes_left += longest.memory_bytes()
 
 
 @attrs.frozen
@@ -97,8 +97,8 @@ class Worker:
         assignment: which worker has which tasks.
         worker: the number of this worker.
         config: the configuration, as it is for plain topologies.
-        incarnations: for each worker, its present incarnation, counted over the whole run. Lower numbers that are not
-            among them belong to dead incarnations.
+        generations: for each worker, its present generation, counted over the whole run. Lower numbers that are not
+            among them belong to dead generations.
         make_object: makes a task's object, given the component's id.
         send: takes the number of another worker and a frame for it.
         clock: returns the time, in seconds.
@@ -116,7 +116,7 @@ class Worker:
         assignment: Assignment,
         worker: int,
         config: Config,
-        incarnations: Mapping[int, int],
+        generations: Mapping[int, int],
         *,
         make_object: Callable[[str], Any],
         send: Callable[[int, bytes], None],
@@ -152,13 +152,13 @@ class Worker:
             observer=observer or Observer(),
             is_full=self._watermark.is_full,
         )
-        self._known = max(incarnations.values())
-        """The highest incarnation that this worker knows of."""
+        self._known = max(generations.values())
+        """The highest generation that this worker knows of."""
         self._early: deque[Frame] = deque()
         """Frames whose senders knew of a higher one; see :meth:`receive`."""
-        self._set_bits(incarnations)
+        self._set_bits(generations)
         now = self._timers_at = clock()
-        self._ackers = Ackers(assignment.ackers_of(worker), incarnations.values(), config.message_timeout_secs, now)
+        self._ackers = Ackers(assignment.ackers_of(worker), generations.values(), config.message_timeout_secs, now)
         self._bolts: list[BoltTask] = []
         self._ticks: list[Ticks] = []
         self._spouts = [
@@ -197,7 +197,7 @@ class Worker:
         self._take_known()
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
-        """Called when incarnation ``dead`` of another worker has died, and ``successor`` follows.
+        """Called when generation ``dead`` of another worker has died, and ``successor`` follows.
 
         Tuples that wait to be sent to it are dropped: their roots fail with all others that touched it.
         """
@@ -337,10 +337,10 @@ class Worker:
             if every_secs is not None:
                 self._ticks.append(Ticks(tasks, every_secs, shared.clock() + every_secs, len(shared.sources) - 1))
 
-    def _set_bits(self, incarnations: Mapping[int, int]) -> None:
+    def _set_bits(self, generations: Mapping[int, int]) -> None:
         for task, worker in self._shared.assignment.worker_of.items():
-            if worker in incarnations:  # tuples from here to here need no bit: they die with their acks
-                self._outbox.set_bit(task, 0 if worker == self.number else 1 << incarnations[worker])
+            if worker in generations:  # tuples from here to here need no bit: they die with their acks
+                self._outbox.set_bit(task, 0 if worker == self.number else 1 << generations[worker])
 
     def _take_known(self) -> None:
         # Only from the front: a frame must not overtake an earlier one of its sender (rule 2 above).

@@ -14,23 +14,23 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo import ArrowBatchBolt, Fields
-from txtopo.api.abilities import TellsSteps
+from txtopo.api.abilities import DescribesSteps
 from txtopo.errors import FieldsError
 from txtopo.row_wise.direct import computed
 from txtopo.row_wise.expressions import Expression
-from txtopo.row_wise.steps import Filter, OfRows, Select, WithColumns
+from txtopo.row_wise.steps import BatchStep, Filter, Select, WithColumns
 
 
-class RowsBolt(ArrowBatchBolt, TellsSteps):
+class RowsBolt(ArrowBatchBolt, DescribesSteps):
     """Does row-wise steps, one after another, on an input whose fields have types."""
 
     def __init__(self, fields: Fields, steps: Iterable[Any]) -> None:
         steps = list(steps)
         self.verbs = tuple(step.shown for step in steps)
         """What it does, for people."""
-        self._stages: list[_Columns | OfRows] = []
+        self._stages: list[_Columns | BatchStep] = []
         self._fields = fields.names
-        for is_columns, several in itertools.groupby(steps, lambda each: not isinstance(each, OfRows)):
+        for is_columns, several in itertools.groupby(steps, lambda each: not isinstance(each, BatchStep)):
             stage = list(several)
             if is_columns:
                 self._stages.append(_Columns(fields, stage))
@@ -139,7 +139,7 @@ def _of_frame(expressions: Sequence[Expression], columns: Mapping[str, pa.Array]
 @functools.lru_cache(maxsize=256)
 def _columns_of(pickled: bytes) -> _Columns:
     """Return the steps of some bytes, which are the same for all bolts of a place."""
-    return _Columns(*pickle.loads(pickled))  # noqa: S301 - our own bytes
+    return _Columns(*pickle.loads(pickled))  # noqa: S301 - our bytes
 
 
 def _expressions_of(step: Filter | WithColumns | Select) -> Sequence[Expression]:

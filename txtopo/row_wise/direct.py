@@ -90,7 +90,7 @@ def computed(given: Direct, columns: Mapping[str, pa.Array]) -> Any:
 
 
 def as_column(tree: Any, beside: Any, kind: str) -> Any:
-    """Return a tree in a column of its own, beside another one; what is beside a null is 0."""
+    """Return a tree in a separate column, beside another one; what is beside a null is 0."""
     if "Column" in tree:
         return tree
     is_there = {"Function": {"input": [beside], "function": {"Boolean": "IsNotNull"}}}

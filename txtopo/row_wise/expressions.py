@@ -123,10 +123,10 @@ class _OfPolars:
     def __setstate__(self, pickled: bytes) -> None:
         self._both = pickled
 
-    def both(self) -> tuple[pl.Expr, pl.Expr | None]:
+    def with_overflow(self) -> tuple[pl.Expr, pl.Expr | None]:
         """Return the expression, and what is true where an integer would wrap."""
         if isinstance(self._both, bytes):
-            self._both = pickle.loads(self._both)  # noqa: S301 - our own bytes
+            self._both = pickle.loads(self._both)  # noqa: S301 - our bytes
         both: tuple[pl.Expr, pl.Expr | None] = self._both
         return both
 
@@ -153,12 +153,12 @@ class Expression:
     @property
     def value(self) -> pl.Expr:
         """The expression of polars."""
-        return self.of_polars.both()[0]
+        return self.of_polars.with_overflow()[0]
 
     @property
     def overflow(self) -> pl.Expr | None:
         """What is true for a row in which an integer would wrap; None if none can."""
-        return self.of_polars.both()[1]
+        return self.of_polars.with_overflow()[1]
 
 
 def expression(given: Any, fields: Fields, name: str | None = None) -> Expression:
@@ -354,7 +354,7 @@ class _Reading:
             is_nested_alone = against.is_nested() and own.base_type() != against.base_type()
             if is_nested_alone or (against.is_numeric() and own == polars.Boolean):
                 how = "; .list.contains(…) asks for an element" if against == polars.List else ""
-                raise FieldsError(f"{self._text} compares {_said(against)} with {_said(own)}{how}")
+                raise FieldsError(f"{self._text} compares {_type_text(against)} with {_type_text(own)}{how}")
 
     def _check_one_type(self, trees: Sequence[Any]) -> None:
         """Raise a FieldsError if a result is a text here and something else there: polars makes all texts."""
@@ -363,7 +363,7 @@ class _Reading:
         others = kinds - {polars.String}
         if polars.String in kinds and others:
             raise FieldsError(
-                f"{self._text} is now a text, now {_said(others.pop())}; cast one to the type of the other"
+                f"{self._text} is now a text, now {_type_text(others.pop())}; cast one to the type of the other"
             )
 
     def _by(self, tree: Any, left: Any, right: Any) -> Any:
@@ -480,7 +480,7 @@ def _replaced(tree: Any, inputs: Sequence[Any]) -> Any:
     return {"Ternary": {"predicate": is_null, "truthy": text, "falsy": made}}
 
 
-def _said(kind: Any) -> str:
+def _type_text(kind: Any) -> str:
     """Return a type of polars in words."""
     words = {"List": "an array", "Struct": "a struct", "Boolean": "a boolean", "String": "a text", "Datetime": "a time"}
     return words.get(str(kind.base_type()), "a number" if kind.is_numeric() else str(kind))

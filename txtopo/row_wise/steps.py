@@ -60,9 +60,9 @@ class WithColumns(RowStep):
 
     def fields_after(self, fields: Fields) -> Fields:
         """Return the fields with those that are added behind the others."""
-        made = {value.name: f"{value.name}: {ddl_name(value.kind)}" for value in self.values}
-        kept = [made.pop(name, f"{name}: {ddl_name(kind)}") for name, kind in zip(fields, fields.types, strict=True)]
-        return Fields(*kept, *made.values())
+        added = {value.name: f"{value.name}: {ddl_name(value.kind)}" for value in self.values}
+        specs = [added.pop(name, f"{name}: {ddl_name(kind)}") for name, kind in zip(fields, fields.types, strict=True)]
+        return Fields(*specs, *added.values())
 
     def made_of(self, fields: Fields) -> Mapping[str, Sequence[str]]:
         """Return the fields that each expression reads."""
@@ -78,8 +78,8 @@ class Select(RowStep):
 
     def fields_after(self, fields: Fields) -> Fields:
         """Return the fields that are kept."""
-        kept = [fields.subset([old]).renamed({old: new}) for new, old in self.names.items()]
-        return sum(kept, Fields())
+        selected = [fields.subset([old]).renamed({old: new}) for new, old in self.names.items()]
+        return sum(selected, Fields())
 
     def made_of(self, fields: Fields) -> Mapping[str, Sequence[str]]:
         """Return the field of each name."""
@@ -88,7 +88,7 @@ class Select(RowStep):
 
 
 @attrs.frozen
-class OfRows(RowStep):
+class BatchStep(RowStep):
     """Makes rows of rows, by no expression."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class OfRows(RowStep):
 
 
 @attrs.frozen
-class Explode(OfRows):
+class Explode(BatchStep):
     """Makes a row of each element of a field; the parts of structs become fields."""
 
     verb = "explode"
@@ -122,18 +122,18 @@ class Explode(OfRows):
         lists = batch.column(self.name)
         # A null may have values below it, as polars leaves them, which Arrow's parent indices count.
         elements, lengths = lists.flatten(), pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-        of = pa.array(np.repeat(np.arange(len(lists)), lengths))
+        parents = pa.array(np.repeat(np.arange(len(lists)), lengths))
         columns: list[Any] = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             if name != self.name:
-                columns.append(column.take(of))
+                columns.append(column.take(parents))
             else:
                 columns += elements.flatten() if pa.types.is_struct(elements.type) else [elements]
         return pa.RecordBatch.from_arrays(columns, schema=self.fields_after(fields_of(batch.schema)).arrow_schema())
 
 
 @attrs.frozen
-class OfFunction(OfRows):
+class FunctionStep(BatchStep):
     """Calls a function of the user's; ``fields`` are those of the rows that it returns."""
 
     function: Callable[[Any], Any]
@@ -160,7 +160,7 @@ class OfFunction(OfRows):
 
 
 @attrs.frozen
-class EachRow(OfFunction):
+class EachRow(FunctionStep):
     """Calls a function with each row, a dictionary; it returns a row, or several if ``is_flat``."""
 
     verb = "map"
@@ -175,15 +175,15 @@ class EachRow(OfFunction):
         """Return the rows that the function makes of those of a batch."""
         columns = zip(*(python_values(column) for column in batch.columns), strict=True)
         names, function = batch.schema.names, self.function
-        made = (function(dict(zip(names, values, strict=True))) for values in columns)
-        rows = [each for several in made for each in several] if self.is_flat else list(made)
+        results = (function(dict(zip(names, values, strict=True))) for values in columns)
+        rows = [each for several in results for each in several] if self.is_flat else list(results)
         # Of rows that are all tuples none is looked at: to do so took as long as a function that splits a text.
         are_values = {*map(type, rows)} <= {tuple, list} and {*map(len, rows)} <= {len(self.fields)}
         each_row = rows if are_values else map(self._values_of, rows)
         values = zip(*each_row, strict=True) if rows else ([] for _ in self.fields)
         schema = self.fields.arrow_schema()
-        what = f"returned by {self.name}"
-        arrays = [fitted_array(f.name, list(each), f.type, what) for f, each in zip(schema, values, strict=True)]
+        where = f"returned by {self.name}"
+        arrays = [fitted_array(f.name, list(each), f.type, where) for f, each in zip(schema, values, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _values_of(self, row: Any) -> Sequence[Any]:
@@ -198,20 +198,20 @@ class EachRow(OfFunction):
 
 
 @attrs.frozen
-class EachBatch(OfFunction):
+class EachBatch(FunctionStep):
     """Calls a function with some rows, an Arrow table; it returns one."""
 
     verb = "map_batches"
 
     def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that the function makes of those of a batch."""
-        made = self.function(pa.Table.from_batches([batch]))
+        result = self.function(pa.Table.from_batches([batch]))
         name = self.name
-        if not isinstance(made, pa.Table):
-            raise FieldsError(f"{name} returned a {type(made).__name__}; return a table of Arrow")
-        missing = [field for field in self.fields if field not in made.column_names]
+        if not isinstance(result, pa.Table):
+            raise FieldsError(f"{name} returned a {type(result).__name__}; return a table of Arrow")
+        missing = [field for field in self.fields if field not in result.column_names]
         if missing:
             raise FieldsError(f"{name} returned a table without the field {missing[0]!r}")
         schema = self.fields.arrow_schema()
-        rows = cast_rows(made.select(schema.names), schema, f"returned by {name}").combine_chunks().to_batches()
+        rows = cast_rows(result.select(schema.names), schema, f"returned by {name}").combine_chunks().to_batches()
         return rows[0] if rows else pa.RecordBatch.from_pylist([], schema=schema)

@@ -92,16 +92,16 @@ class Objects:
     def put(self, key: str, content: bytes, *, is_new: bool = False, instead_of: str | None = None) -> str | None:
         """Put an object unless there is one, or in place of the one with a tag; return its tag, None if it was not."""
         with self._lock:
-            known = self._objects.get(key)
-            if (is_new and known is not None) or (
-                instead_of is not None and (known is None or known.tag != instead_of)
+            stored = self._objects.get(key)
+            if (is_new and stored is not None) or (
+                instead_of is not None and (stored is None or stored.tag != instead_of)
             ):
                 return None
             tag = f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
-            self._objects[key] = self._kept(key, content, tag)
+            self._objects[key] = self._stored(key, content, tag)
             return tag
 
-    def _kept(self, key: str, content: bytes, tag: str) -> _Object:
+    def _stored(self, key: str, content: bytes, tag: str) -> _Object:
         now_secs = self._now_secs()
         if self._folder is None:
             return _Object(len(content), tag, now_secs, content)
@@ -115,30 +115,30 @@ class Objects:
     def delete(self, key: str) -> None:
         """Remove an object if it is there."""
         with self._lock:
-            gone = self._objects.pop(key, None)
-            if gone is not None and isinstance(gone.content, Path):
-                gone.content.unlink()
+            removed = self._objects.pop(key, None)
+            if removed is not None and isinstance(removed.content, Path):
+                removed.content.unlink()
 
     def page(self, prefix: str, delimiter: str, after: str, count: int) -> Page:
         """Return the names that begin with a prefix and come after one, so many at most."""
         objects: dict[str, _Object] = {}
         folders: list[str] = []
         with self._lock:
-            known = self._listed()
+            names = self._listed()
         last = after
         is_in_folder = bool(delimiter) and after.endswith(delimiter) and after.startswith(prefix) and after != prefix
         folder = after if is_in_folder else None
-        for key in sorted(key for key in known if key.startswith(prefix) and key > after):
+        for key in sorted(key for key in names if key.startswith(prefix) and key > after):
             if folder is not None and key.startswith(folder):
                 continue
             if len(objects) + len(folders) == count:
                 return Page(objects, folders, last)
-            rest = key.removeprefix(prefix)
-            if delimiter and delimiter in rest:
-                last = folder = prefix + rest.partition(delimiter)[0] + delimiter
+            name_after_prefix = key.removeprefix(prefix)
+            if delimiter and delimiter in name_after_prefix:
+                last = folder = prefix + name_after_prefix.partition(delimiter)[0] + delimiter
                 folders.append(folder)
             else:
-                objects[key] = known[key]
+                objects[key] = names[key]
                 last = key
         return Page(objects, folders, None)
 
@@ -234,8 +234,8 @@ class BucketHandler(BaseHTTPRequestHandler):
 
     @property
     def _query(self) -> dict[str, str]:
-        found = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
-        return {name: values[0] for name, values in found.items()}
+        parameters = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+        return {name: values[0] for name, values in parameters.items()}
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":  # HTTP's chunks, around those of S3
@@ -271,21 +271,21 @@ class BucketHandler(BaseHTTPRequestHandler):
         return self.objects.put(self._key, content, is_new=is_new, instead_of=instead_of)
 
     def _get(self) -> Answer:
-        found = self.objects.get(self._key)
-        if found is None:
+        stored = self.objects.get(self._key)
+        if stored is None:
             return _NOT_FOUND
-        wanted = self.headers.get("If-Match")
-        if wanted is not None and wanted != found.tag:
+        etag_expected = self.headers.get("If-Match")
+        if etag_expected is not None and etag_expected != stored.tag:
             return _REFUSED
         headers = {
-            "ETag": found.tag,
-            "Last-Modified": email.utils.formatdate(found.modified_secs, usegmt=True),
+            "ETag": stored.tag,
+            "Last-Modified": email.utils.formatdate(stored.modified_secs, usegmt=True),
             "Accept-Ranges": "bytes",
         }
         if self.command == "HEAD":
-            return Answer(200, headers={**headers, "Content-Length": str(found.size)})
+            return Answer(200, headers={**headers, "Content-Length": str(stored.size)})
         part = _RANGE.match(self.headers.get("Range", ""))
-        content = found.read()
+        content = stored.read()
         if part is None:
             return Answer(200, content, headers)
         first, last = part[1], part[2]
@@ -333,12 +333,12 @@ class BucketHandler(BaseHTTPRequestHandler):
 
     def _delete_several(self, content: bytes) -> Answer:
         bucket = self._key.partition("/")[0]
-        found = ET.fromstring(content).iter()  # noqa: S314 - of a client on this machine
-        keys = [str(element.text) for element in found if element.tag.rpartition("}")[2] == "Key"]
+        elements = ET.fromstring(content).iter()  # noqa: S314 - of a client on this machine
+        keys = [str(element.text) for element in elements if element.tag.rpartition("}")[2] == "Key"]
         for key in keys:
             self.objects.delete(f"{bucket}/{key}")
-        gone = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
-        return Answer(200, f"<DeleteResult>{gone}</DeleteResult>".encode())
+        deleted = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
+        return Answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
 
     def _begin_upload(self) -> Answer:
         bucket, _, key = self._key.partition("/")

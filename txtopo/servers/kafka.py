@@ -131,24 +131,24 @@ class KafkaTopics:
     ) -> None:
         """Create a topic with settings such as ``{"cleanup.policy": "compact"}``, and wait until it can be written."""
         new = _client().admin.NewTopic(topic, partitions, replicas or self._replicas, config=dict(config or {}))
-        self._done(self.admin().create_topics([new]))
+        self._wait_for_answers(self.admin().create_topics([new]))
         self._wait(lambda: self._serves(topic, partitions), f"topic {topic!r} is not served")
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Give a topic ``partitions`` partitions in all, and wait until they can be written."""
-        self._done(self.admin().create_partitions([_client().admin.NewPartitions(topic, partitions)]))
+        self._wait_for_answers(self.admin().create_partitions([_client().admin.NewPartitions(topic, partitions)]))
         self._wait(lambda: self._serves(topic, partitions), f"topic {topic!r} is not served")
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, and wait until it is gone."""
-        self._done(self.admin().delete_topics([topic]))
+        self._wait_for_answers(self.admin().delete_topics([topic]))
         self._wait(lambda: self._led(topic) is None, f"topic {topic!r} is still there")
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
         """Delete the records of partitions before an offset each, as retention does."""
         kind = _client().TopicPartition
         places = [kind(topic, partition, offset) for partition, offset in before.items()]
-        self._done(self.admin().delete_records(places))
+        self._wait_for_answers(self.admin().delete_records(places))
 
     def produce(
         self,
@@ -223,10 +223,10 @@ class KafkaTopics:
 
     def _led(self, topic: str) -> int | None:
         """Return how many partitions of a topic have a leader; None if the topic does not exist."""
-        found = self.admin().list_topics(timeout=_ANSWER_SECS).topics.get(topic)
-        if found is None or found.error is not None:
+        topic_metadata = self.admin().list_topics(timeout=_ANSWER_SECS).topics.get(topic)
+        if topic_metadata is None or topic_metadata.error is not None:
             return None
-        return len([partition for partition in found.partitions.values() if partition.leader >= 0])
+        return len([partition for partition in topic_metadata.partitions.values() if partition.leader >= 0])
 
     def _serves(self, topic: str, partitions: int) -> bool:
         """Return whether all partitions of a topic answer; a partition with a leader may not answer yet."""
@@ -236,16 +236,16 @@ class KafkaTopics:
             return False
 
     @staticmethod
-    def _done(answers: Mapping[Any, Future[Any]]) -> None:
+    def _wait_for_answers(answers: Mapping[Any, Future[Any]]) -> None:
         for answer in answers.values():
             answer.result(READY_SECS)
 
     @staticmethod
-    def _wait(condition: Callable[[], bool], what: str) -> None:
+    def _wait(condition: Callable[[], bool], purpose: str) -> None:
         deadline = time.monotonic() + READY_SECS
         while not condition():
             if time.monotonic() > deadline:
-                raise RuntimeError(what)
+                raise RuntimeError(purpose)
             time.sleep(_POLL_SECS)
 
 
@@ -313,11 +313,11 @@ class KafkaBroker(KafkaTopics, JavaServer):
     def is_ready(self) -> bool:
         """Return whether it serves requests and leads all partitions."""
         try:
-            seen = self.admin().list_topics(timeout=1)
+            metadata = self.admin().list_topics(timeout=1)
         except _client().KafkaException:
             return False
-        led = (partition.leader >= 0 for topic in seen.topics.values() for partition in topic.partitions.values())
-        return bool(seen.brokers) and all(led)
+        led = (partition.leader >= 0 for topic in metadata.topics.values() for partition in topic.partitions.values())
+        return bool(metadata.brokers) and all(led)
 
     def _all_settings(self) -> dict[str, object]:
         listeners = ",".join(f"{protocol}://127.0.0.1:{port}" for protocol, port in self._ports.items())
@@ -386,8 +386,8 @@ class KafkaCluster(KafkaTopics, Server):
 
     def leader(self, topic: str, partition: int) -> KafkaBroker | None:
         """Return the broker that leads a partition; None if none does."""
-        found = self.admin().list_topics(topic, timeout=_ANSWER_SECS).topics[topic].partitions[partition]
-        return self._by_node.get(found.leader)
+        partition_metadata = self.admin().list_topics(topic, timeout=_ANSWER_SECS).topics[topic].partitions[partition]
+        return self._by_node.get(partition_metadata.leader)
 
 
 def _client() -> Any:

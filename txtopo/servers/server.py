@@ -89,7 +89,7 @@ class JavaServer(Server):
         assert self._process is None, "it is already running"
         command = [_java(), *self._options, "-cp", class_path, *arguments]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own command
+            self._process = subprocess.Popen(  # noqa: S603 - our command
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -114,11 +114,11 @@ class JavaServer(Server):
         if result.returncode != 0:
             raise RuntimeError(f"{' '.join(arguments)} failed:\n{self._end_of_log()}")
 
-    def wait_until(self, is_ready: Callable[[], bool], what: str) -> None:
+    def wait_until(self, is_ready: Callable[[], bool], purpose: str) -> None:
         """Wait until ``is_ready()``; kill the process if that takes too long.
 
         Raises:
-            RuntimeError: the process has ended, or is not ready in time; the message is ``what`` and the end of the
+            RuntimeError: the process has ended, or is not ready in time; the message is ``purpose`` and the end of the
             log.
         """
         assert self._process is not None, "it was launched"
@@ -130,7 +130,7 @@ class JavaServer(Server):
                 self._process.wait(_POLL_SECS)
                 break
         self.kill()
-        raise RuntimeError(f"{what}:\n{self._end_of_log()}")
+        raise RuntimeError(f"{purpose}:\n{self._end_of_log()}")
 
     def signal(self, number: int) -> None:
         """Send a signal, for example SIGSTOP, to the process."""

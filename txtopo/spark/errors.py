@@ -110,11 +110,11 @@ def in_library(path: str) -> bool:
 
 def python_error(text: str) -> PythonError | None:
     """Parse the Python exception of a task from the text of a Spark exception; None if it contains none."""
-    _, found, rest = text.partition(_TRACEBACK)
-    if not found:
+    _, separator, traceback_text = text.partition(_TRACEBACK)
+    if not separator:
         return None
     frames, raised = [], None
-    for line in rest.splitlines():
+    for line in traceback_text.splitlines():
         frame = _FRAME.match(line)
         if line.startswith(("\tat ", _CAUSE)):
             break
@@ -177,7 +177,7 @@ _SYMPTOMS = (
 def error_of_python(text: str) -> ConfigError | None:
     """Return an error with a remedy if the text of a lost job shows that the executors' Python is wrong, else None."""
     for symptom in _SYMPTOMS:
-        found = symptom.pattern.search(text)
-        if found is not None:
-            return ConfigError(symptom.remedy.format(*found.groups()))
+        match = symptom.pattern.search(text)
+        if match is not None:
+            return ConfigError(symptom.remedy.format(*match.groups()))
     return None

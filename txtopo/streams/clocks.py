@@ -30,8 +30,8 @@ class Clock:
     """Whether the stream has the event time no more; another field may have its name."""
 
 
-def clock_step(graph: Graph, verb: str, base: str, clock_id: str, inputs: Sequence[Port], **made: Any) -> Step:
-    """Add the step of a clock; ``made`` has the component, or what makes it."""
+def clock_step(graph: Graph, verb: str, base: str, clock_id: str, inputs: Sequence[Port], **settings: Any) -> Step:
+    """Add the step of a clock; ``settings`` has the component, or what makes it."""
     return graph.add(
         Step(
             verb=verb,
@@ -43,7 +43,7 @@ def clock_step(graph: Graph, verb: str, base: str, clock_id: str, inputs: Sequen
             is_committer=True,
             parallelism=1,
             states={clock_id: EventClock.state(graph.internal(clock_id))},
-            **made,
+            **settings,
         )
     )
 

@@ -34,10 +34,10 @@ def columns_of(graph: Graph) -> ColumnSources:
             return joined(origin(step, *each) for each in step.made_of[field])
         return joined(sources(port.step, field) for port in step.inputs if field in port.fields)
 
-    def origin(step: Step, of: int | str, field: str) -> frozenset[tuple[str, str]]:
-        if isinstance(of, int):
-            return sources(step.inputs[of].step, field)
-        return sources(makers[of], field) if of in makers else frozenset({(of, field)})
+    def origin(step: Step, source: int | str, field: str) -> frozenset[tuple[str, str]]:
+        if isinstance(source, int):
+            return sources(step.inputs[source].step, field)
+        return sources(makers[source], field) if source in makers else frozenset({(source, field)})
 
     return {
         name: {column: sources(step, column) for column in (*step.states[name].key, *step.states[name].value)}

@@ -21,14 +21,14 @@ from txtopo.streams.columns import columns_of
 from txtopo.streams.graph import Graph, Port, Step, streams_of
 from txtopo.streams.shown import steps_shown
 from txtopo.streams.stream import Stream, Table
-from txtopo.streams.words import Words, step
+from txtopo.streams.verbs import Verbs, step
 from txtopo.topology.plans.description import explained
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Flow(Words):
+class Flow(Verbs):
     """Streams and what becomes of them, in one topology.
 
     All tables of a flow are exactly right together: a transaction is a batch of each source, and counts once in each.
@@ -76,8 +76,8 @@ class Flow(Words):
         for fields in streams.values():
             if not fields.with_attempt().columnar:
                 raise FieldsError(f"the spout's fields are {fields}; give each a type, for example 'price: double'")
-        own: dict[str, Any] = {"bad": () if bad is None else (bad,), "streams": streams, "parallelism": parallelism}
-        added = Step(verb="source", base=name, name=name, component=spout, **own)
+        parts: dict[str, Any] = {"bad": () if bad is None else (bad,), "streams": streams, "parallelism": parallelism}
+        added = Step(verb="source", base=name, name=name, component=spout, **parts)
         return Stream(self._graph, Port(self._graph.add(added)))
 
     @step

@@ -55,8 +55,8 @@ class Port:
     def fields(self) -> Fields:
         """The stream's fields, without the attempt."""
         if self.stream not in self.step.streams:
-            others = ", ".join(f"[{stream!r}]" for stream in self.step.streams)
-            raise FieldsError(f"{self.step.name!r} emits nothing" + (f" but {others}" if others else ""))
+            streams = ", ".join(f"[{stream!r}]" for stream in self.step.streams)
+            raise FieldsError(f"{self.step.name!r} emits nothing" + (f" but {streams}" if streams else ""))
         return self.step.streams[self.stream].without_attempt()
 
 
@@ -110,7 +110,7 @@ class Step:
         """Whether it is a step of rows."""
         return isinstance(self.component, RowStep)
 
-    def said(self) -> str:
+    def place_text(self) -> str:
         """Return where it was written, and what is there."""
         return f"{self.place}: {self.place.text or self.verb}"
 
@@ -124,11 +124,11 @@ class Step:
             if state.home is None or table is None:
                 continue
             try:
-                found = table.look()
+                table_kind = table.look()
             except TxtopoError:  # of which the run says more
                 continue
-            if found is not None and found.misfit is not None and not found.lacks:
-                raise self.place.says(f"{self.verb}: table {name!r} is there, at {state.address}; {found.misfit}")
+            if table_kind is not None and table_kind.misfit is not None and not table_kind.lacks:
+                raise self.place.says(f"{self.verb}: table {name!r} is there, at {state.address}; {table_kind.misfit}")
 
     @property
     def before(self) -> Iterator[Step]:
@@ -159,29 +159,31 @@ class Graph:
     storage_options: Mapping[str, str] | None = attrs.field(default=None, kw_only=True, repr=False)  # may hold secrets
     untaken: dict[Any, Place] = attrs.field(factory=dict)
     """Aggregates that nothing has taken, which are no steps yet, with their lines."""
-    asked: set[Step] = attrs.field(factory=set)
+    clocks_used: set[Step] = attrs.field(factory=set)
     """Clocks that a step goes by: a join of two may do so with one of its own."""
 
     def add(self, step: Step) -> Step:
         """Add a step; raise a TopologyError if one of its names is another's."""
-        names = [(what, name) for what in ("step", "table", "folder") for name in _names(step, what) if name]
-        for what, name in reversed(names):
-            if what != "folder":
-                self._check_name(what, name)
-        for what, name in names:
-            other = next((each for each in self.steps if name in _names(each, what)), None)
-            if other is not None:
-                way = "name=…, or say both in one agg()" if what == "step" else "another name, or union() them"
-                raise TopologyError(f"{what} {name!r} is there already, of {other.said()}; give one of both {way}")
+        names = [(kind, name) for kind in ("step", "table", "folder") for name in _names(step, kind) if name]
+        for kind, name in reversed(names):
+            if kind != "folder":
+                self._check_name(kind, name)
+        for kind, name in names:
+            namesake = next((each for each in self.steps if name in _names(each, kind)), None)
+            if namesake is not None:
+                way = "name=…, or say both in one agg()" if kind == "step" else "another name, or union() them"
+                raise TopologyError(
+                    f"{kind} {name!r} is there already, of {namesake.place_text()}; give one of both {way}"
+                )
         step.states = {name: state.in_store(self.storage_options) for name, state in step.states.items()}
         self.steps.append(step)
         return step
 
     @staticmethod
-    def _check_name(what: str, name: str) -> None:
+    def _check_name(kind: str, name: str) -> None:
         if any(character in name for character in "/\\\n\0") or name in {".", "..", *_RESERVED}:
             raise ConfigError(
-                f"{name!r} is no name of a {what}: it is a folder's name, and {' and '.join(_RESERVED)} are taken"
+                f"{name!r} is no name of a {kind}: it is a folder's name, and {' and '.join(_RESERVED)} are taken"
             )
 
     def table(self, name: str) -> str:
@@ -238,8 +240,8 @@ class Graph:
         return needed
 
     def _warn(self) -> None:
-        taken = {before for step in self.steps for before in step.before} | self.asked
-        unused = [(step.verb, step.place) for step in self.steps if step not in taken and not step.is_sink]
+        used = {before for step in self.steps for before in step.before} | self.clocks_used
+        unused = [(step.verb, step.place) for step in self.steps if step not in used and not step.is_sink]
         for verb, place in [*unused, *(("agg", place) for place in self.untaken.values())]:
             text = f"{place}: nothing takes what {verb} makes; append it to a table, or leave it out"
             warnings.warn_explicit(text, UnusedStreamWarning, place.file, place.line)
@@ -259,8 +261,8 @@ def port_of(step: Step, stream: str) -> Port:
     if stream in step.streams.get(DEFAULT_STREAM, ()):
         raise FieldsError(f"{stream!r} is a field, and no other stream; write {stream!r}, or pl.col({stream!r})")
     if stream not in step.streams:
-        known = [repr(each) for each in step.streams if each != DEFAULT_STREAM]
-        has = f"it has {', '.join(known)}" if known else "ask the step that makes it, before the steps below it"
+        streams = [repr(each) for each in step.streams if each != DEFAULT_STREAM]
+        has = f"it has {', '.join(streams)}" if streams else "ask the step that makes it, before the steps below it"
         raise FieldsError(f"{step.verb} makes no stream {stream!r}{did_you_mean(stream, step.streams)}; {has}")
     return Port(step, stream)
 
@@ -272,10 +274,10 @@ def streams_of(component: Any) -> Mapping[str, Fields]:
     return declarer.streams
 
 
-def _names(step: Step, what: str) -> Iterable[str | None]:
-    if what == "folder":
+def _names(step: Step, kind: str) -> Iterable[str | None]:
+    if kind == "folder":
         return [state.address for state in step.states.values()]
-    return [step.name] if what == "step" else [*step.states, *step.bad]
+    return [step.name] if kind == "step" else [*step.states, *step.bad]
 
 
 class _Building:
@@ -298,7 +300,7 @@ class _Building:
             raise TopologyError("the flow has no source; begin with flow.source('name', spout)")
         if not any(step.is_sink for step in self._steps):
             raise TopologyError("the flow writes nothing; end a stream with append('table') or another sink")
-        first, *others = spouts
+        first, *more_spouts = spouts
         self.builder = TransactionalTopologyBuilder(
             graph.topology_id,
             first.name,
@@ -306,12 +308,12 @@ class _Building:
             first.parallelism or graph.parallelism,
             output=graph.output,
         )
-        for spout in others:
+        for spout in more_spouts:
             self.builder.add_spout(spout.name, graph.placed_spout(spout), spout.parallelism or graph.parallelism)
         for step in self._steps:
             if step.name and step.inputs:
                 self._declare(step)
-        self.places |= {spout.name: spout.said() for spout in spouts}
+        self.places |= {spout.name: spout.place_text() for spout in spouts}
         # What users look for comes first.
         states = {name: state for step in self._steps for name, state in step.states.items()}
         for name in sorted(states, key=lambda name: f"/{INTERNAL}/" in (states[name].address or "")):
@@ -324,7 +326,7 @@ class _Building:
         if step.taking is not None and (selected := self._selected(*inputs)) is not None:
             component, inputs = step.taking(selected[1]), (selected[0],)
         add = self.builder.set_committer_bolt if step.is_committer else self.builder.set_bolt
-        self.places[step.name] = step.said()
+        self.places[step.name] = step.place_text()
         declarer = add(step.name, component, step.parallelism or self._graph.parallelism)
         by = [step.by] * len(inputs) if isinstance(step.by, Grouping) else step.by
         subscribed = {
@@ -368,7 +370,7 @@ class _Building:
         (port,) = chain[0].inputs
         sources = self.sources(port)
         name = self._chains[last] = self._chain_name(last)
-        self.places[name] = " and ".join(dict.fromkeys(map(Step.said, chain)))
+        self.places[name] = " and ".join(dict.fromkeys(map(Step.place_text, chain)))
         bolt = RowsBolt(port.fields, [step.component for step in chain])
         declarer = self.builder.set_bolt(name, bolt, self._graph.parallelism)
         for component_id, stream in sources:

@@ -94,11 +94,11 @@ class StreamsJoined:
         )
 
     def _component(self, left: JoinStream, right: JoinStream, clock: Step | None) -> IntervalJoin | StreamJoin:
-        own: dict[str, Any] = {"left": left, "right": right, "how": self.how, "clock": clock and clock.name}
+        parts: dict[str, Any] = {"left": left, "right": right, "how": self.how, "clock": clock and clock.name}
         if self.within is None:
-            return StreamJoin(*self._tables, ttl=self.ttl, **own)
+            return StreamJoin(*self._tables, ttl=self.ttl, **parts)
         lower, upper = self.within
-        return IntervalJoin(self.name, lower=lower, upper=upper, **own)
+        return IntervalJoin(self.name, lower=lower, upper=upper, **parts)
 
     @property
     def _tables(self) -> tuple[str, str]:

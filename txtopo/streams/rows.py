@@ -14,16 +14,16 @@ from txtopo.errors import FieldsError
 from txtopo.row_wise.expressions import expression
 from txtopo.row_wise.steps import EachBatch, EachRow, Explode, Filter, RowStep, Select, WithColumns
 from txtopo.streams.shown import table_shown
-from txtopo.streams.words import Words, step
+from txtopo.streams.verbs import Verbs, step
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.description import fields_text
 
 Names = str | Sequence[str]
 
-_S = TypeVar("_S", bound="RowWords[Any]")
+_S = TypeVar("_S", bound="RowVerbs[Any]")
 
 
-class Shown(Words, ABC):
+class HasFields(Verbs, ABC):
     """What has fields, and shows them."""
 
     @property
@@ -40,11 +40,11 @@ class Shown(Words, ABC):
         return table_shown(("field", "type"), zip(self.fields, kinds, strict=True))
 
 
-class RowWords(Shown, Generic[_S]):
+class RowVerbs(HasFields, Generic[_S]):
     """What can be said of the rows of a stream, and of its fields."""
 
     @abstractmethod
-    def _rows(self, made: RowStep) -> _S:
+    def _rows(self, rows_step: RowStep) -> _S:
         """Return the stream after a step."""
 
     @step
@@ -54,10 +54,10 @@ class RowWords(Shown, Generic[_S]):
         Args:
             condition: an expression of polars, or the same in SQL: ``"price > 3"``; or the name of a boolean field.
         """
-        made = expression(condition, self.fields)
-        if made.kind != pa.bool_():
-            raise FieldsError(f"{made.text} is {ddl_name(made.kind)}; a condition is true or false")
-        return self._rows(Filter(made))
+        predicate = expression(condition, self.fields)
+        if predicate.kind != pa.bool_():
+            raise FieldsError(f"{predicate.text} is {ddl_name(predicate.kind)}; a condition is true or false")
+        return self._rows(Filter(predicate))
 
     @step
     def select(self, *columns: Any, **named: Any) -> _S:
@@ -67,25 +67,25 @@ class RowWords(Shown, Generic[_S]):
             columns: names of fields, or expressions with names of their own.
             named: an expression for each name; the name of a field gives it another one.
         """
-        given = [(None, column) for column in columns] + list(named.items())
-        if not given:
+        columns_given = [(None, column) for column in columns] + list(named.items())
+        if not columns_given:
             raise FieldsError("it selects nothing; name the fields to keep")
         names: dict[str, str] = {}
-        made = []
-        for name, each in given:
+        computed = []
+        for name, each in columns_given:
             if isinstance(each, str) and (each in self.fields or each.isidentifier()):
                 new, old = name or each, self._field(each)
             else:
-                made.append(expression(each, self.fields, name))
-                new = old = made[-1].name
+                computed.append(expression(each, self.fields, name))
+                new = old = computed[-1].name
             if new in names:
                 raise FieldsError(f"{new!r} is selected twice; give one of both another name")
             names[new] = old
         renamed = {old for new, old in names.items() if new != old}
-        taken = next((each for each in made if each.name in renamed), None)
-        if taken is not None:
-            raise FieldsError(f"{taken.name!r} is both renamed and made anew; use two steps")
-        stream: Any = self._rows(WithColumns(tuple(made))) if made else self
+        renamed_twice = next((each for each in computed if each.name in renamed), None)
+        if renamed_twice is not None:
+            raise FieldsError(f"{renamed_twice.name!r} is both renamed and made anew; use two steps")
+        stream: Any = self._rows(WithColumns(tuple(computed))) if computed else self
         return stream._rows(Select(names))  # type: ignore[no-any-return] # noqa: SLF001 - of this class, too
 
     @step
@@ -96,24 +96,24 @@ class RowWords(Shown, Generic[_S]):
             columns: expressions with names of their own, such as ``"price * qty AS total"``.
             named: an expression for each name.
         """
-        made = [expression(column, self.fields) for column in columns]
-        made += [expression(each, self.fields, name) for name, each in named.items()]
-        names = [each.name for each in made]
-        if not made:
+        expressions = [expression(column, self.fields) for column in columns]
+        expressions += [expression(each, self.fields, name) for name, each in named.items()]
+        names = [each.name for each in expressions]
+        if not expressions:
             raise FieldsError("it adds nothing; write name=expression")
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise FieldsError(f"{twice!r} is there twice; give each expression its own name")
-        return self._rows(WithColumns(tuple(made)))
+        return self._rows(WithColumns(tuple(expressions)))
 
     @step
     def drop(self, *names: str) -> _S:
         """Leave out some fields."""
         dropped = {self._field(name) for name in names}
-        kept = [name for name in self.fields if name not in dropped]
-        if not kept:
+        remaining = [name for name in self.fields if name not in dropped]
+        if not remaining:
             raise FieldsError("it leaves no field; keep one")
-        return self._rows(Select({name: name for name in kept}))
+        return self._rows(Select({name: name for name in remaining}))
 
     @step
     def rename(self, names: Mapping[str, str]) -> _S:
@@ -170,8 +170,8 @@ class RowWords(Shown, Generic[_S]):
     def _type(self, name: str) -> Any:
         return self.fields.types[self.fields.index(self._field(name))]
 
-    def _keys(self, given: Names) -> tuple[str, ...]:
-        names = tuple(map(self._field, (given,) if isinstance(given, str) else given))
+    def _keys(self, keys_given: Names) -> tuple[str, ...]:
+        names = tuple(map(self._field, (keys_given,) if isinstance(keys_given, str) else keys_given))
         if not names:
             raise FieldsError("it names no field; name those of the key")
         twice = next((name for name in names if names.count(name) > 1), None)

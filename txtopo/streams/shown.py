@@ -73,11 +73,11 @@ class Preview:
 
 
 def preview_of(graph: Graph, port: Port, rows: int, *, transactions: int, secs: float) -> Preview:
-    """Run what makes a stream in this process, with tables of their own, and return its first rows."""
+    """Run what makes a stream in this process, with separate tables, and return its first rows."""
     with tempfile.TemporaryDirectory(prefix="txtopo-preview-") as folder:
         needed = graph.needed_for([port.step])
-        own = Graph(graph.topology_id, folder, 1, [step for step in graph.steps if step in needed], moved=True)
-        own.add(
+        copy = Graph(graph.topology_id, folder, 1, [step for step in graph.steps if step in needed], moved=True)
+        copy.add(
             Step(
                 verb=_PREVIEW,
                 base=_PREVIEW,
@@ -85,7 +85,7 @@ def preview_of(graph: Graph, port: Port, rows: int, *, transactions: int, secs: 
                 inputs=(port,),
                 component=AppendCommitter(_PREVIEW),
                 is_committer=True,
-                states={_PREVIEW: DeltaRows(own.internal(_PREVIEW), port.fields)},
+                states={_PREVIEW: DeltaRows(copy.internal(_PREVIEW), port.fields)},
                 is_sink=True,
             )
         )
@@ -96,9 +96,9 @@ def preview_of(graph: Graph, port: Port, rows: int, *, transactions: int, secs: 
             if progress.elapsed_secs > (_IDLE_SECS if is_idle else secs):
                 control.stop()
 
-        topology = own.builder().build()
+        topology = copy.builder().build()
         run_with(topology, Config(), inline_environment(), until=transactions, on_progress=show, control=control)
-        table = own.internal(_PREVIEW)
+        table = copy.internal(_PREVIEW)
         if not Path(table).exists():
             return Preview(port.fields.arrow_schema().empty_table())
         return Preview(read_table(table).sort_by("txid").drop_columns(["txid"]).slice(0, rows))

@@ -45,50 +45,50 @@ from txtopo.api.reference import Reference
 from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, FieldsError, TopologyError
-from txtopo.row_wise.steps import Filter, OfFunction, RowStep, Select, WithColumns
+from txtopo.row_wise.steps import Filter, FunctionStep, RowStep, Select, WithColumns
 from txtopo.streams.clocks import Clock, clock_step
 from txtopo.streams.graph import ANY, Graph, Port, Step, port_of, streams_of
 from txtopo.streams.joins import Side, StreamsJoined, pairs_of
-from txtopo.streams.rows import Names, RowWords, Shown
+from txtopo.streams.rows import HasFields, Names, RowVerbs
 from txtopo.streams.shown import Preview, preview_of
-from txtopo.streams.words import Words, step
+from txtopo.streams.verbs import Verbs, step
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.description import fields_text
 from txtopo.topology.user_code.place import Place
 
 
-class Outputs(Shown):
+class Outputs(HasFields):
     """What a step makes besides."""
 
     @abstractmethod
-    def _other(self, stream: str) -> Stream:
+    def _stream_named(self, stream: str) -> Stream:
         """Return another stream of the step."""
 
     @step
     def __getitem__(self, stream: str) -> Stream:
         """Return another stream of the step that has made this one."""
-        return self._other(stream)
+        return self._stream_named(stream)
 
     @property
     @step
     def late(self) -> Stream:
         """What came too late for this step: of ``distinct`` and of windows."""
-        return self._other("late")
+        return self._stream_named("late")
 
     @property
     @step
     def untimed(self) -> Stream:
         """The rows without an event time: of ``distinct`` and of windows."""
-        return self._other("untimed")
+        return self._stream_named("untimed")
 
     @property
     @step
     def bad(self) -> Stream:
         """The records that do not fit the fields: of a source with ``bad=``."""
-        return self._other("bad-records")
+        return self._stream_named("bad-records")
 
 
-class Stream(RowWords["Stream"], Outputs):
+class Stream(RowVerbs["Stream"], Outputs):
     """Rows with the same fields. Each method returns another stream, or ends this one in a table.
 
     A method that is wrong raises a :class:`~txtopo.errors.TopologyError` with the line that says it.
@@ -111,9 +111,9 @@ class Stream(RowWords["Stream"], Outputs):
     @property
     def fields(self) -> Fields:
         """The stream's fields, with their types."""
-        return self._made().fields
+        return self._output().fields
 
-    def _made(self) -> Port:
+    def _output(self) -> Port:
         """Return what other steps take."""
         return self._port
 
@@ -128,7 +128,7 @@ class Stream(RowWords["Stream"], Outputs):
         """
         check_positive("rows", rows)
         check_positive("transactions", transactions)
-        return preview_of(self._graph, self._made(), rows, transactions=transactions, secs=secs)
+        return preview_of(self._graph, self._output(), rows, transactions=transactions, secs=secs)
 
     @step
     def union(self, *others: Stream) -> Stream:
@@ -138,19 +138,19 @@ class Stream(RowWords["Stream"], Outputs):
                 raise ConfigError(f"{other!r} is no stream; write union(stream, …)")
             self._same_flow(other._graph)
             if _kinds(other.fields) != _kinds(self.fields):
-                one, another = (fields_text(stream.fields) for stream in (self, other))
-                raise FieldsError(f"one stream has {one}, another {another}; give both the same fields")
-        streams, ports = [self], _ports_in(self._made())
-        for other in others:  # one that is there already comes a second time by a step of its own
-            own = _ports_in(other._made())
-            streams.append(other._ordered_as(self) if own & ports or other.fields != self.fields else other)
-            ports |= own
+                ours, theirs = (fields_text(stream.fields) for stream in (self, other))
+                raise FieldsError(f"one stream has {ours}, another {theirs}; give both the same fields")
+        streams, ports = [self], _ports_in(self._output())
+        for other in others:  # one that is there already comes a second time by a separate step
+            more_ports = _ports_in(other._output())
+            streams.append(other._ordered_as(self) if more_ports & ports or other.fields != self.fields else other)
+            ports |= more_ports
         bases = list(dict.fromkeys(stream._base for stream in streams))
         clock = self._clock if all(stream._clock == self._clock for stream in streams) else None
-        made: dict[str, Any] = {"inputs": tuple(stream._made() for stream in streams), "base": "-and-".join(bases)}
-        made["streams"] = {DEFAULT_STREAM: self.fields.with_attempt()}
+        parts: dict[str, Any] = {"inputs": tuple(stream._output() for stream in streams), "base": "-and-".join(bases)}
+        parts["streams"] = {DEFAULT_STREAM: self.fields.with_attempt()}
         is_changes = any(stream._is_changes for stream in streams)
-        return self._step("union", clock_after=clock, is_changes=is_changes, **made)
+        return self._step("union", clock_after=clock, is_changes=is_changes, **parts)
 
     # Time, keys and own components.
 
@@ -193,8 +193,8 @@ class Stream(RowWords["Stream"], Outputs):
         }
         ahead = optional_duration(ahead_max, "ahead_max")
         clock = EventClock(clock_id, time=field, **settings, ahead_max=ahead, close_at_end=close_at_end)
-        added = clock_step(self._graph, "event_time", self._base, clock_id, [self._made()], component=clock)
-        return Stream(self._graph, self._made(), Clock(added, field, duration(lateness, "lateness"), settings, ahead))
+        added = clock_step(self._graph, "event_time", self._base, clock_id, [self._output()], component=clock)
+        return Stream(self._graph, self._output(), Clock(added, field, duration(lateness, "lateness"), settings, ahead))
 
     @step
     def distinct(self, key: Names, *, within: Duration | None = None, name: str | None = None) -> Stream:
@@ -206,11 +206,11 @@ class Stream(RowWords["Stream"], Outputs):
             name: the step's name; None: that of the source with ``-distinct``.
         """
         clock, keys = self._timed("distinct"), self._keys(key)
-        own = clock.lateness if within is None else duration(within, "within")
-        if not own:
+        span = clock.lateness if within is None else duration(within, "within")
+        if not span:
             raise ConfigError("how long is a key remembered? write distinct(…, within='1h'), or event_time(lateness=…)")
         name = name or f"{self._base}-distinct"
-        unique = Deduplicate(name, clock=clock.step.name, time=clock.time, key=keys, within=own, fields=self.fields)
+        unique = Deduplicate(name, clock=clock.step.name, time=clock.time, key=keys, within=span, fields=self.fields)
         states = {name: unique.state(self._graph.internal(name))}
         return self._commit("distinct", name, unique, states, keys=keys, clock=clock, clock_after=clock, is_sink=False)
 
@@ -270,12 +270,12 @@ class Stream(RowWords["Stream"], Outputs):
         left, right = self._alone(), other._alone()
         other_keys = list(right._keys(other_keys))
         clocks = [stream._timed("join") if join.is_by_time else None for stream in (left, right)]
-        is_grouped_twice = left._made() == right._made() and keys != other_keys
-        is_timed_twice = left._made().step is right._made().step and clocks[0] != clocks[1]
+        is_grouped_twice = left._output() == right._output() and keys != other_keys
+        is_timed_twice = left._output().step is right._output().step and clocks[0] != clocks[1]
         if is_grouped_twice or is_timed_twice:  # a component is grouped in one way, and has one time
             right = right._ordered_as(right)
         sides = [
-            Side(stream._made(), own, clock, names)
+            Side(stream._output(), own, clock, names)
             for stream, own, clock, names in zip((left, right), (keys, other_keys), clocks, (None, rename), strict=True)
         ]
         port = Port(join.step(self._graph, sides))
@@ -298,10 +298,10 @@ class Stream(RowWords["Stream"], Outputs):
             raise FieldsError("which fields of the reference are added? write values=Fields('name: string')")
         if len(keys) != len(other.key):
             raise FieldsError(f"the key of {other.name!r} is {', '.join(other.key)}; on= names a field for each")
-        own = self.fields.subset(keys)
-        if isinstance(other.key, Fields) and own.types != other.key.types:
+        key_fields = self.fields.subset(keys)
+        if isinstance(other.key, Fields) and key_fields.types != other.key.types:
             raise FieldsError(
-                f"the key of {other.name!r} is {fields_text(other.key)}, but on= names {fields_text(own)}; "
+                f"the key of {other.name!r} is {fields_text(other.key)}, but on= names {fields_text(key_fields)}; "
                 "cast it before, with_columns(…)"
             )
         both = next((each for each in added if rename.get(each, each) in self.fields), None)
@@ -321,7 +321,7 @@ class Stream(RowWords["Stream"], Outputs):
 
     def _alone(self) -> Stream:
         """Return the stream as one of one component, which a union is not."""
-        return self if self._made().step.verb != "union" else self._ordered_as(self)
+        return self if self._output().step.verb != "union" else self._ordered_as(self)
 
     @step
     def group_by(self, *keys: str) -> Grouped:
@@ -339,10 +339,10 @@ class Stream(RowWords["Stream"], Outputs):
             states: the states that it asks for, by name; the timers of a :class:`~committers.TimerCommitter` are kept
                 without. A committer of event time is told the watermark by the stream's clock, whose id it names.
         """
-        said = bolt.grouped_by if isinstance(bolt, KeepsByKey) else None
-        key, given = [*said] if isinstance(said, Fields) else [], self._keys(by) if by else ()
+        grouped_by = bolt.grouped_by if isinstance(bolt, KeepsByKey) else None
+        key, keys = [*grouped_by] if isinstance(grouped_by, Fields) else [], self._keys(by) if by else ()
         # A key that is no field is made by a class of the user's, who knows what it is made of.
-        if key and {*key} <= {*self.fields} and not (given and {*given} <= {*key}):
+        if key and {*key} <= {*self.fields} and not (keys and {*keys} <= {*key}):
             raise TopologyError(
                 f"{type(bolt).__name__} keeps something for each {', '.join(key)}, so one task must have all its rows; "
                 f"write through({name!r}, …, by={key!r})"
@@ -351,13 +351,13 @@ class Stream(RowWords["Stream"], Outputs):
         for stream, fields in streams.items():
             if None in fields.without_attempt().types:
                 raise FieldsError(f"{type(bolt).__name__} emits {fields} on {stream!r}; give each field a type")
-        own: dict[str, Any] = {"keys": given or None, "streams": streams, "base": name, "is_opaque": True}
-        own["is_committer"] = isinstance(bolt, ICommitter) and not isinstance(bolt, BasicBolt)
+        parts: dict[str, Any] = {"keys": keys or None, "streams": streams, "base": name, "is_opaque": True}
+        parts["is_committer"] = isinstance(bolt, ICommitter) and not isinstance(bolt, BasicBolt)
         if isinstance(bolt, TimerCommitter):
             states = {bolt.timers_name: bolt.timers_state(self._graph.internal(bolt.timers_name)), **(states or {})}
         if isinstance(bolt, TimerCommitter | ClockedCommitter):
-            own["clock"] = self._timed("through")
-        return self._commit("through", name, bolt, states or {}, is_changes=self._is_changes, **own)
+            parts["clock"] = self._timed("through")
+        return self._commit("through", name, bolt, states or {}, is_changes=self._is_changes, **parts)
 
     # Tables.
 
@@ -439,34 +439,34 @@ class Stream(RowWords["Stream"], Outputs):
                 raise FieldsError(f"field {name!r} is {ddl_name(self._type(name))}, not {ddl_name(kind)}")
         if DIFF in self.fields:
             raise FieldsError(f"changes of the table have a field {DIFF!r} of their own; give yours another name")
-        own = {*keys, *order, *(self._field(each) for each in (deleted, unchanged) if each is not None)}
+        special = {*keys, *order, *(self._field(each) for each in (deleted, unchanged) if each is not None)}
         parts: dict[str, Any] = {"deleted": deleted, "unchanged": unchanged, "time": time, "history": history}
-        values = [name for name in self.fields if name not in own]
+        values = [name for name in self.fields if name not in special]
         for part, names in (("key", keys), ("values", values), ("sequence", order)):
             parts[part] = self.fields.subset(names)
         graves = f"{table}-deleted"
         applying = ApplyChanges(table, graves, **parts)
         state = applying.state(self._graph.table(table), **options)
-        kept, needs = self._kept_for("apply_changes", ttl)
-        states = {table: state, graves: applying.tombstones(self._graph.internal(graves), **kept)}
+        keeping, needs = self._kept_for("apply_changes", ttl)
+        states = {table: state, graves: applying.tombstones(self._graph.internal(graves), **keeping)}
         if history is not None:
             states[history] = applying.history(self._graph.table(history))
-        made = self._commit("apply_changes", f"apply-{table}", applying, states, keys=keys, needs=needs)
-        return made._table(table, state)
+        stream = self._commit("apply_changes", f"apply-{table}", applying, states, keys=keys, needs=needs)
+        return stream._table(table, state)
 
     # What the methods are made of.
 
-    def _other(self, stream: str) -> Stream:
-        return Stream(self._graph, port_of(self._made().step, stream), is_changes=stream == CHANGES)
+    def _stream_named(self, stream: str) -> Stream:
+        return Stream(self._graph, port_of(self._output().step, stream), is_changes=stream == CHANGES)
 
     @property
     def _base(self) -> str:
-        return self._made().step.base
+        return self._output().step.base
 
     def _timed(self, verb: str) -> Clock:
         self._refuse_changes()
         clock = self._clock
-        if clock is None and self._made().step.verb == "union":
+        if clock is None and self._output().step.verb == "union":
             raise TopologyError(
                 f"the streams of this union have no clock in common; write union() before event_time() and {verb}()"
             )
@@ -484,7 +484,7 @@ class Stream(RowWords["Stream"], Outputs):
                 f"{clock.time!r} is another field than the event time by which {clock.step.name!r} goes, which was "
                 f"dropped; keep that, and give this one another name, or do {verb}() before"
             )
-        self._graph.asked.add(clock.step)
+        self._graph.clocks_used.add(clock.step)
         return clock
 
     def _kept_for(self, verb: str, ttl: Any) -> tuple[Mapping[str, Any], Sequence[Step]]:
@@ -505,14 +505,14 @@ class Stream(RowWords["Stream"], Outputs):
         if other is not self._graph:
             raise TopologyError(f"both are of different flows, {self._graph.topology_id!r} and {other.topology_id!r}")
 
-    def _ordered_as(self, other: Stream) -> Stream:
-        return self._rows(Select({name: name for name in other.fields}))
+    def _ordered_as(self, model: Stream) -> Stream:
+        return self._rows(Select({name: name for name in model.fields}))
 
-    def _rows(self, made: RowStep) -> Stream:
+    def _rows(self, rows_step: RowStep) -> Stream:
         clock, together = self._clock, self._together
-        match made:
+        match rows_step:
             case WithColumns():
-                changed = {value.name for value in made.values}
+                changed = {value.name for value in rows_step.values}
                 if clock is not None and clock.time in changed and not clock.is_lost:
                     raise FieldsError(
                         f"it changes {clock.time!r}, the event time by which {clock.step.name!r} goes; do so before "
@@ -520,26 +520,26 @@ class Stream(RowWords["Stream"], Outputs):
                     )
                 together -= changed
             case Select():
-                self._check_diff(made)
+                self._check_diff(rows_step)
                 if clock is not None:
-                    new = next((new for new, old in made.names.items() if old == clock.time), None)
+                    new = next((new for new, old in rows_step.names.items() if old == clock.time), None)
                     clock = attrs.evolve(clock, time=new or clock.time, is_lost=clock.is_lost or new is None)
-                together = frozenset(new for new, old in made.names.items() if old in together)
-            case OfFunction():
+                together = frozenset(new for new, old in rows_step.names.items() if old in together)
+            case FunctionStep():
                 together = frozenset()
-        fields = made.fields_after(self.fields)
+        fields = rows_step.fields_after(self.fields)
         if ATTEMPT_FIELD in fields:
             raise FieldsError(
                 f"each tuple has a field {ATTEMPT_FIELD!r} of its own, the attempt; give yours another name"
             )
         streams = {DEFAULT_STREAM: fields.with_attempt()}
         flags: dict[str, Any] = {"clock_after": clock, "is_changes": self._is_changes, "together": together}
-        return self._step(made.verb, component=made, streams=streams, **flags)
+        return self._step(rows_step.verb, component=rows_step, streams=streams, **flags)
 
-    def _check_diff(self, made: Select) -> None:
+    def _check_diff(self, select: Select) -> None:
         """Raise a FieldsError if changes lose what tells rows that are taken back from others."""
-        before = self._made().step
-        while self._is_changes and made.names.get(DIFF) != DIFF:
+        before = self._output().step
+        while self._is_changes and select.names.get(DIFF) != DIFF:
             if isinstance(before.component, Filter) and DIFF in before.component.condition.fields:
                 return
             if not before.is_row_wise:
@@ -575,8 +575,8 @@ class Stream(RowWords["Stream"], Outputs):
         """Add a committer; by ``keys`` if there are any, in one task if there are none of them."""
         by = ANY if keys is None else _by(self.fields, keys)
         streams = {DEFAULT_STREAM: Fields(), **streams_of(committer)}
-        own = {"component": committer, "states": states, "by": by, "streams": streams, "clock": clock and clock.step}
-        return self._step(verb, name=name, **{"is_committer": True, "is_sink": True, **own, **more})
+        parts = {"component": committer, "states": states, "by": by, "streams": streams, "clock": clock and clock.step}
+        return self._step(verb, name=name, **{"is_committer": True, "is_sink": True, **parts, **more})
 
     def _step(
         self,
@@ -585,15 +585,15 @@ class Stream(RowWords["Stream"], Outputs):
         clock_after: Clock | None = None,
         is_changes: bool = False,
         together: Collection[str] = (),
-        **what: Any,
+        **settings: Any,
     ) -> Stream:
-        what.setdefault("inputs", (self._made(),))
-        what.setdefault("base", self._base)
-        port = Port(self._graph.add(Step(verb=verb, **what)))
+        settings.setdefault("inputs", (self._output(),))
+        settings.setdefault("base", self._base)
+        port = Port(self._graph.add(Step(verb=verb, **settings)))
         return Stream(self._graph, port, clock_after, is_changes=is_changes, together=together)
 
 
-class Grouped(Words):
+class Grouped(Verbs):
     """A stream by a key, and by windows of event time if ``window`` has said so; ``agg`` makes a row of each group."""
 
     def __init__(self, stream: Stream, keys: Sequence[str], windowing: _Windowing | None = None) -> None:
@@ -613,10 +613,10 @@ class Grouped(Words):
         if self._windowing is not None:
             raise ConfigError("it is divided by windows already; agg() these, and take larger windows of the result")
         clock, stream = self._stream._timed("window"), self._stream
-        own = clock.lateness if lateness is None else duration(lateness, "lateness")
+        late = clock.lateness if lateness is None else duration(lateness, "lateness")
         kind = window_of(window)
         keys = f"-by-{'-'.join(self._keys)}" if self._keys else ""
-        return Grouped(stream, self._keys, _Windowing(name or f"{stream._base}{keys}-{window_name(kind)}", kind, own))
+        return Grouped(stream, self._keys, _Windowing(name or f"{stream._base}{keys}-{window_name(kind)}", kind, late))
 
     @step
     def agg(self, *unnamed: Aggregate, **aggregates: Aggregate) -> Aggregated:
@@ -669,23 +669,23 @@ class Aggregated(Stream):
         keyed = f"{self._source._base}-by-{'-'.join(self._key)}"
         return keyed if self._windowing is None else self._windowing.name
 
-    def _made(self) -> Port:
+    def _output(self) -> Port:
         """Return the groups that are whole; their step is made when they are first taken as a stream."""
         self._graph.untaken.pop(self, None)
         if self._whole is None:
             name, source = self._base, self._source
-            own: dict[str, Any] = {"keys": self._key, "base": name, "is_sink": False, "made_of": self._made_of}
+            parts: dict[str, Any] = {"keys": self._key, "base": name, "is_sink": False, "made_of": self._made_of}
             if self._windowing is not None:
                 states = {name: self._windows.state(self._graph.internal(name))}
-                made = source._commit("agg", name, self._windows, states, clock=source._timed("window"), **own)
+                stream = source._commit("agg", name, self._windows, states, clock=source._timed("window"), **parts)
             elif self._together:
-                made = source._commit("agg", name, GroupsBolt(self._aggregation), {}, is_committer=False, **own)
+                stream = source._commit("agg", name, GroupsBolt(self._aggregation), {}, is_committer=False, **parts)
             else:
                 raise TopologyError(
                     "totals change with each transaction, so they are no stream; write .upsert('table'), whose .changes"
                     " are one"
                 )
-            self._whole = made._port
+            self._whole = stream._port
         return self._whole
 
     @step
@@ -702,8 +702,8 @@ class Aggregated(Stream):
         """
         keeping = self._keeping(table)
         check_options(DeltaState, options)
-        kept, needs = self._source._kept_for("upsert", options.get("ttl"))
-        state = keeping.state(self._graph.table(table), **{**options, **kept})
+        keeping_time, needs = self._source._kept_for("upsert", options.get("ttl"))
+        state = keeping.state(self._graph.table(table), **{**options, **keeping_time})
         return self._keep("upsert", table, keeping, state, needs)._table(table, state)
 
     @step
@@ -718,14 +718,19 @@ class Aggregated(Stream):
             super().to(name, state)
             return
         keeping = self._keeping(name)
-        own = keeping.state(self._graph.table(name))
-        _check_fields(state, own.key + own.value, "the table of these groups")
+        table = keeping.state(self._graph.table(name))
+        _check_fields(state, table.key + table.value, "the table of these groups")
         self._keep("to", name, keeping, state)
 
     def _window_settings(self, windowing: _Windowing) -> dict[str, Any]:
         clock = self._source._timed("window")
-        own = {"clock": clock.step.name, "time": clock.time, "window": windowing.window, "lateness": windowing.lateness}
-        return {**own, "aggregates": self._aggregates, "key": self._source.fields.subset(self._key)}
+        parts = {
+            "clock": clock.step.name,
+            "time": clock.time,
+            "window": windowing.window,
+            "lateness": windowing.lateness,
+        }
+        return {**parts, "aggregates": self._aggregates, "key": self._source.fields.subset(self._key)}
 
     def _keeping(self, state: str) -> ReduceCommitter | WindowUpdateCommitter:
         if self._windowing is not None:
@@ -738,20 +743,22 @@ class Aggregated(Stream):
     def _keep(self, verb: str, name: str, keeping: Bolt, state: State, needs: Sequence[Step] = ()) -> Stream:
         self._graph.untaken.pop(self, None)
         clock = None if self._windowing is None else self._source._timed("window")
-        own: dict[str, Any] = {"keys": self._key, "clock": clock, "needs": needs, "made_of": self._made_of}
-        return self._source._commit(verb, f"{'write' if verb == 'to' else verb}-{name}", keeping, {name: state}, **own)
+        parts: dict[str, Any] = {"keys": self._key, "clock": clock, "needs": needs, "made_of": self._made_of}
+        return self._source._commit(
+            verb, f"{'write' if verb == 'to' else verb}-{name}", keeping, {name: state}, **parts
+        )
 
     @property
     def _made_of(self) -> Mapping[str, Sequence[tuple[int, str]]]:
         """The fields that results, and the columns of tables for them, are made of."""
-        made: dict[str, Sequence[tuple[int, str]]] = {
+        origins: dict[str, Sequence[tuple[int, str]]] = {
             name + suffix: [(0, each) for each in aggregate.inputs]
             for name, aggregate in self._aggregates.items()
             for suffix in ("", *aggregate.suffixes)
         }
         if self._windowing is not None:
-            made |= {name: [(0, self._source._timed("window").time)] for name in (START, END)}
-        return made
+            origins |= {name: [(0, self._source._timed("window").time)] for name in (START, END)}
+        return origins
 
 
 @attrs.frozen(repr=False)
@@ -778,7 +785,7 @@ class Table(Outputs):
         ``changes.group_by(…).agg(…)`` are totals of totals: what has changed is taken back first. One of the aggregates
         is a ``Count()``: how many keys there are.
         """
-        return self._other(CHANGES)
+        return self._stream_named(CHANGES)
 
     @step
     def read(self, **options: Any) -> pa.Table:
@@ -790,10 +797,10 @@ class Table(Outputs):
         if self.made_by is None:
             raise TopologyError(f"{self.name!r} is only read by the flow; read it as what it is")
         options = {"storage_options": self.made_by.states[self.name].storage_options, **options}
-        rows, made = read_table(self.graph.table(self.name), **options), self.made_by.component
-        return made.results(rows) if isinstance(made, ReduceCommitter | WindowUpdateCommitter) else rows
+        rows, committer = read_table(self.graph.table(self.name), **options), self.made_by.component
+        return committer.results(rows) if isinstance(committer, ReduceCommitter | WindowUpdateCommitter) else rows
 
-    def _other(self, stream: str) -> Stream:
+    def _stream_named(self, stream: str) -> Stream:
         if self.made_by is None:
             raise TopologyError(f"{self.name!r} is only read, so it has no stream {stream!r}")
         return Stream(self.graph, port_of(self.made_by, stream), is_changes=stream == CHANGES)
@@ -813,8 +820,8 @@ def _checked(fields: Fields, keys: Sequence[str], aggregates: Mapping[str, Aggre
                 how = "" if field.isidentifier() else f"; an expression comes before: with_columns(x={field!r})"
                 raise FieldsError(f"{name}: there is no field {field!r}{how or near}")
             if kind is not None and kind != schema.field(field).type:
-                own = ddl_name(schema.field(field).type)
-                raise FieldsError(f"{name}: field {field!r} is {own}, not {ddl_name(kind)}")
+                found_type = ddl_name(schema.field(field).type)
+                raise FieldsError(f"{name}: field {field!r} is {found_type}, not {ddl_name(kind)}")
         if name in keys:
             raise FieldsError(f"{name!r} is a field of the key; give the aggregate another name")
     typed = {name: aggregate.typed(schema) for name, aggregate in aggregates.items()}
@@ -830,7 +837,7 @@ def _ports_in(port: Port) -> set[Port]:
     """Return the streams that a stream is: that of a union is several."""
     if port.step.verb != "union":
         return {port}
-    return {each for inner in port.step.inputs for each in _ports_in(inner)}
+    return {each for part in port.step.inputs for each in _ports_in(part)}
 
 
 def _kinds(fields: Fields) -> Mapping[str, pa.DataType | None]:
@@ -840,8 +847,8 @@ def _kinds(fields: Fields) -> Mapping[str, pa.DataType | None]:
 def _check_fields(state: State, fields: Fields, what: str) -> None:
     """Raise a FieldsError if a state has other fields than what is put into it, in whatever order."""
     declared, given = state.key + state.value, _kinds(fields)
-    own = _kinds(declared)
-    if own.keys() != given.keys() or any(kind is not None and kind != given[name] for name, kind in own.items()):
+    types = _kinds(declared)
+    if types.keys() != given.keys() or any(kind is not None and kind != given[name] for name, kind in types.items()):
         raise FieldsError(
             f"the {type(state).__name__} has {fields_text(declared)}, but {what} has {fields_text(fields)}; declare it "
             "so, or select() what it has"

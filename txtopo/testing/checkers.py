@@ -15,6 +15,7 @@ from txtopo.api.components.planned import Planned
 from txtopo.api.data.copying import copied
 from txtopo.api.values import Key, OpaqueValue, StateValue
 from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import PoisonTransaction
 from txtopo.journal.entries import JournalEntry, JournalPart
 from txtopo.journal.journal import counting_entries
@@ -52,6 +53,8 @@ class Version:
     rows: Rows
     restored: int | None = None
     """The version whose rows it has again, because the topology went back; None otherwise."""
+    until: int = BEFORE_ALL
+    """The time up to which rows are taken, or keys have expired, in µs since 1970."""
 
 
 class Violation(AssertionError):

@@ -310,7 +310,7 @@ class InlineTopology:
 
     @property
     def is_offloading(self) -> bool:
-        """Whether slow calls of components are under way, in threads of their own."""
+        """Whether slow calls of components are under way, in separate threads."""
         return any(worker.offloaded() for worker in self._workers)
 
     def _run_worker(self, number: int) -> bool:

@@ -39,15 +39,15 @@ class ClientProperties(Mapping[str, Value]):
     def __init__(
         self, properties: Mapping[str, Value] | None = None, reserved: Mapping[str, str] | None = None
     ) -> None:
-        given = dict(properties or {})
-        for name, value in given.items():
+        properties_given = dict(properties or {})
+        for name, value in properties_given.items():
             if not isinstance(name, str):
                 raise ConfigError(f"properties: {name!r} is not the name of a setting; names are strings")
             if name in (reserved or {}):
                 raise ConfigError(f"properties: {name!r} is set by txtopo: {(reserved or {})[name]}")
             if not isinstance(value, str | int | float) and not callable(value):
                 raise ConfigError(f"properties: {name!r} has a value of type {type(value).__name__}; give a string")
-        self._given = given
+        self._given = properties_given
 
     def resolved(self) -> dict[str, Value]:
         """Return the settings with their secrets, to be kept nowhere; ConfigError if one is not on this machine."""
@@ -97,20 +97,20 @@ def _is_secret(name: str, value: Value) -> bool:
     return is_reference(value) or (is_secret(name) and not callable(value))
 
 
-def resolved(what: str, name: str, value: T) -> T | str:
-    """Return a setting's value, or what it refers to; ``what`` names the settings in the ConfigError without one."""
+def resolved(noun: str, name: str, value: T) -> T | str:
+    """Return a setting's value, or what it refers to; ``noun`` names the settings in the ConfigError without one."""
     if not isinstance(value, str):
         return value
     kind, _, where = value.partition(":")
     match kind:
         case "env":
             if where not in os.environ:
-                raise ConfigError(f"{what}: {name!r} is {value!r}, but this process has no such variable")
+                raise ConfigError(f"{noun}: {name!r} is {value!r}, but this process has no such variable")
             return os.environ[where]
         case "file":
             try:
                 return Path(where).read_text().rstrip("\r\n")
             except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(f"{what}: {name!r} is {value!r}, which can't be read here: {error}") from None
+                raise ConfigError(f"{noun}: {name!r} is {value!r}, which can't be read here: {error}") from None
         case _:
             return value

@@ -39,6 +39,6 @@ class Repeated:
             return None
         return f"{text} (and {left_out} times before, which was not logged)" if left_out else text
 
-    def over(self, kind: Hashable) -> None:
+    def clear(self, kind: Hashable) -> None:
         """Forget a kind, so that its next message is shown."""
         self._seen.pop(kind, None)

@@ -232,8 +232,8 @@ def _secrets_of(settings: Mapping[str, object]) -> frozenset[str]:
     """Return the texts that are secrets of settings, also as they are in other texts."""
     secrets = [
         str(value)
-        for own, whole in settings.items()
-        for name, value in _parts(own, whole)
+        for key, setting_value in settings.items()
+        for name, value in _parts(key, setting_value)
         if len(str(value)) >= _SHORTEST_SECRET and is_secret(name) and not is_reference(value)
     ]
     return frozenset(
@@ -247,20 +247,20 @@ def _secrets_of(settings: Mapping[str, object]) -> frozenset[str]:
 
 
 def _parts(name: str, value: object) -> Iterator[tuple[str, object]]:
-    found = value
+    parsed = value
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         with contextlib.suppress(ValueError, RecursionError):
-            found = json.loads(value)
-    match found:
+            parsed = json.loads(value)
+    match parsed:
         case Mapping():
-            for own, each in found.items():
-                yield from _parts(f"{name}.{own}" if is_secret(name) else str(own), each)
+            for member, each in parsed.items():
+                yield from _parts(f"{name}.{member}" if is_secret(name) else str(member), each)
         case list() | tuple():
-            for each in found:
+            for each in parsed:
                 yield from _parts(name, each)
         case _:
-            yield name, found
-    if found is not value:
+            yield name, parsed
+    if parsed is not value:
         yield name, value  # others may quote it whole
 
 
@@ -291,32 +291,32 @@ def _span_of_secret(text: str, named: re.Match[str]) -> tuple[int, int]:
     if value is None:
         return start, start
     opening = _OPENING.match(text, start)
-    found = text[start if opening is None else opening.end() : value.end()]
-    if is_reference(found) or found.startswith(HIDDEN) or (name is None and not _is_told(named, value[0], found)):
+    secret = text[start if opening is None else opening.end() : value.end()]
+    if is_reference(secret) or secret.startswith(HIDDEN) or (name is None and not _is_told(named, value[0], secret)):
         return start, start
-    return value.end() - len(found), value.end()
+    return value.end() - len(secret), value.end()
 
 
-def _is_told(named: re.Match[str], value: str, found: str) -> bool:
+def _is_told(named: re.Match[str], value: str, secret: str) -> bool:
     """Whether a sentence tells a secret: "password is x", "passwd x", and not "password is wrong"."""
-    if _PROSE.fullmatch(found):
+    if _PROSE.fullmatch(secret):
         return False
     if named["is"] is not None:
         return True
-    is_word = value == found and _WORD.fullmatch(found) is not None
+    is_word = value == secret and _WORD.fullmatch(secret) is not None
     if named["password"] is None:
-        return not is_word and len(found) >= _TOKEN_MIN and any(map(str.isdigit, found))
+        return not is_word and len(secret) >= _TOKEN_MIN and any(map(str.isdigit, secret))
     return not is_word or named["password"].lower() in {"passwd", "pwd", "pw"}
 
 
 def _end_of_brackets(text: str, start: int) -> int:
     """Return the end of what a bracket opens; that of the text if nothing closes it."""
     closing: list[str] = []
-    for found in _INSIDE.finditer(text, start):
-        if found[0] in _BRACKETS:
-            closing.append(_BRACKETS[found[0]])
-        elif closing and found[0] == closing[-1]:
+    for bracket in _INSIDE.finditer(text, start):
+        if bracket[0] in _BRACKETS:
+            closing.append(_BRACKETS[bracket[0]])
+        elif closing and bracket[0] == closing[-1]:
             closing.pop()
             if not closing:
-                return found.end()
+                return bracket.end()
     return len(text)

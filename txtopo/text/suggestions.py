@@ -29,19 +29,19 @@ _SAID_HERE = {
 """Words of PySpark, polars, Flink and others, where no word of ours is like it; and what to write instead."""
 
 
-def did_you_mean(name: object, known: Iterable[object], cutoff: float = 0.6) -> str:
+def did_you_mean(name: object, names: Iterable[object], cutoff: float = 0.6) -> str:
     """Return the end of a sentence about an unknown name, with the nearest known one; empty if none is near.
 
     Args:
         name: the unknown name.
-        known: the known ones; of two that are equally near, the first is suggested.
+        names: the known ones; of two that are equally near, the first is suggested.
         cutoff: how much they must have in common, from 0 to 1, as in :func:`difflib.get_close_matches`.
     """
-    close = difflib.get_close_matches(str(name), list(map(str, known)), n=1, cutoff=cutoff)
+    close = difflib.get_close_matches(str(name), list(map(str, names)), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def said_here(word: str) -> str:
     """Return the end of a sentence about a word of another system, with what is written in a flow; empty for others."""
-    here = next((here for words, here in _SAID_HERE.items() if word in words.split()), "")
-    return f"; write {here}" if here else ""
+    suggestion = next((suggestion for words, suggestion in _SAID_HERE.items() if word in words.split()), "")
+    return f"; write {suggestion}" if suggestion else ""

@@ -85,5 +85,5 @@ def cut(text: str, characters_max: int) -> str:
 
 def clock(seconds: float) -> str:
     """Return a time as minutes and seconds."""
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02}"
+    minutes, remaining_secs = divmod(int(seconds), 60)
+    return f"{minutes}:{remaining_secs:02}"

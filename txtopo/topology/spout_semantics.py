@@ -74,8 +74,8 @@ class SpoutSemantics(ABC):
 
     def rewind(self, coordinator: Any, txid: int, metadata: Any, undone: Sequence[Any]) -> bool:
         """Let the spout's coordinator go back to a transaction; return whether it can."""
-        known = copied_json(metadata), copied_json(list(undone))
-        return bool(call_if_there(coordinator, "rewind", txid, *known, default=False))
+        copies = copied_json(metadata), copied_json(list(undone))
+        return bool(call_if_there(coordinator, "rewind", txid, *copies, default=False))
 
     @abstractmethod
     def begin(self, coordinator: Any, txid: int, previous_metadata: Any) -> Any:
@@ -118,7 +118,7 @@ class SpoutSemantics(ABC):
         """
 
     @abstractmethod
-    def moved_elsewhere(self, then: Any, now: Any) -> str | None:
+    def moved_elsewhere(self, old: Any, new: Any) -> str | None:
         """Describe how a replay's metadata differs from the committed one; None if it does not or cannot differ."""
 
     @abstractmethod
@@ -158,8 +158,8 @@ class _Repeatable(SpoutSemantics):
         del coordinator, txid, previous_metadata
         return metadata
 
-    def moved_elsewhere(self, then: Any, now: Any) -> str | None:
-        del then, now
+    def moved_elsewhere(self, old: Any, new: Any) -> str | None:
+        del old, new
         return None
 
     def emits_other_tuples(self, counts: str) -> str:
@@ -216,17 +216,17 @@ class _Opaque(SpoutSemantics):
     ) -> Any:
         """Return the partitions that the transaction took input from, in the coordinator's order, then unknown ones."""
         moved = _moved(previous_metadata, metadata)
-        asked = coordinator()
+        spout_coordinator = coordinator()
         try:
-            call_if_there(asked, "resume", txid - 1, copied_json(dict(previous_metadata or {})))
-            known = {partition_key(each): each for each in partition_list(asked.partitions())}
+            call_if_there(spout_coordinator, "resume", txid - 1, copied_json(dict(previous_metadata or {})))
+            partitions_now = {partition_key(each): each for each in partition_list(spout_coordinator.partitions())}
         finally:
-            call_if_there(asked, "close")
-        ordered = [partition for key, partition in known.items() if key in moved]
-        return {_PARTITIONS: [*ordered, *(json.loads(key) for key in sorted(moved - set(known)))]}
+            call_if_there(spout_coordinator, "close")
+        ordered = [partition for key, partition in partitions_now.items() if key in moved]
+        return {_PARTITIONS: [*ordered, *(json.loads(key) for key in sorted(moved - set(partitions_now)))]}
 
-    def moved_elsewhere(self, then: Any, now: Any) -> str | None:
-        return None if now == then else f"the opaque source ended at {then} when committed, and at {now} in the replay"
+    def moved_elsewhere(self, old: Any, new: Any) -> str | None:
+        return None if new == old else f"the opaque source ended at {old} when committed, and at {new} in the replay"
 
     def emits_other_tuples(self, counts: str) -> str:
         return f"the opaque source emits different tuples now, as it may ({counts}), so the replay proves nothing"

@@ -1,4 +1,4 @@
-"""Audits and replays that a page begins: each in a process of its own, one at a time."""
+"""Audits and replays that a page begins: each in a separate process, one at a time."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Checks:
             running = [each for each in self._checks.values() if each.state == "running"]
             if running or self._is_closed:
                 raise CheckRuns(f"the {running[0].kind if running else 'page'} is at work; try again when it is done")
-            process = subprocess.Popen(  # noqa: S603 - our own command
+            process = subprocess.Popen(  # noqa: S603 - our command
                 [sys.executable, "-m", "txtopo", *words],
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """The topologies of a cluster: the page's answers come from nimbuses, which have them from supervisors.
 
-The page is a process of its own, on any machine, so it outlives every nimbus:
+The page is a separate process, on any machine, so it outlives every nimbus:
 
 1. A browser asks the page, which asks the nimbus that has answered last; that one asks the supervisor of the topology.
 2. The nimbus is killed. The page asks the next one that it knows: a seed, or one that it has learned of since.

@@ -56,18 +56,18 @@ class KeepLast:
 
 @attrs.frozen
 class ReportJoined:
-    """Tell the owner that an incarnation has joined."""
+    """Tell the owner that a generation has joined."""
 
     worker: int
-    incarnation: int
+    generation: int
 
 
 @attrs.frozen
 class ReportLost:
-    """Tell the owner that an incarnation is lost; ``error`` is empty if it reported none."""
+    """Tell the owner that a generation is lost; ``error`` is empty if it reported none."""
 
     worker: int
-    incarnation: int
+    generation: int
     error: str
 
 
@@ -76,7 +76,7 @@ class Deliver:
     """Give the owner what a body has told it."""
 
     worker: int
-    incarnation: int
+    generation: int
     message: Any = attrs.field(repr=False)
 
 

@@ -16,7 +16,7 @@ class End(Protocol):
     """A worker at an end of a channel."""
 
     number: int
-    incarnation: int
+    generation: int
     cut_off_from: int | None
     """The last worker whose channel it was ended for."""
 
@@ -26,10 +26,10 @@ E = TypeVar("E", bound=End)
 
 @attrs.frozen
 class Verdict(Generic[E]):
-    """The end of a broken channel that is ended, the other one, and why it broke."""
+    """The end of a broken channel that is ended, the one that goes on, and why it broke."""
 
     ended: E
-    other: E
+    survivor: E
     why: str
 
 
@@ -38,16 +38,16 @@ class BrokenLinks(Generic[E]):
 
     def __init__(self) -> None:
         self._broken: dict[tuple[int, int], tuple[float, str]] = {}
-        """By the two incarnations, the lower first: when, and why."""
+        """By the two generations, the lower first: when, and why."""
 
-    def add(self, one: int, other: int, now: float, why: str) -> None:
-        """Take note that the channel between two incarnations has broken; the first that is heard of it counts."""
-        self._broken.setdefault((min(one, other), max(one, other)), (now, why))
+    def add(self, end: int, other_end: int, now: float, why: str) -> None:
+        """Take note that the channel between two generations has broken; the first that is heard of it counts."""
+        self._broken.setdefault((min(end, other_end), max(end, other_end)), (now, why))
 
     def judge(self, living: Iterable[E], now: float) -> Verdict[E] | None:
         """Return which worker is to be ended; None if none is. Those whose ends do not both live are forgotten."""
-        by_incarnation = {each.incarnation: each for each in living}
-        self._broken = {ends: each for ends, each in self._broken.items() if by_incarnation.keys() >= {*ends}}
+        by_generation = {each.generation: each for each in living}
+        self._broken = {ends: each for ends, each in self._broken.items() if by_generation.keys() >= {*ends}}
         due = [ends for ends, (at, _) in self._broken.items() if now - at >= LINK_SECS]
         if not due:
             return None
@@ -55,10 +55,10 @@ class BrokenLinks(Generic[E]):
         breaks = Counter(end for ends in self._broken for end in ends)
         most = max(breaks[end] for ends in due for end in ends)
         ends = next(ends for ends in due if any(breaks[end] == most for end in ends))
-        older, younger = (by_incarnation[end] for end in ends)
-        if breaks[older.incarnation] != breaks[younger.incarnation]:
-            is_older = breaks[older.incarnation] > breaks[younger.incarnation]
+        older, younger = (by_generation[end] for end in ends)
+        if breaks[older.generation] != breaks[younger.generation]:
+            is_older = breaks[older.generation] > breaks[younger.generation]
         else:  # the younger has less to lose; if its last start has not helped, the cause is in the other
             is_older = younger.cut_off_from == older.number and older.cut_off_from != younger.number
-        ended, other = (older, younger) if is_older else (younger, older)
-        return Verdict(ended, other, self._broken[ends][1])
+        ended, survivor = (older, younger) if is_older else (younger, older)
+        return Verdict(ended, survivor, self._broken[ends][1])

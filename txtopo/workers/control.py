@@ -1,6 +1,6 @@
 """The driver's side: listens for workers, and carries out what supervision decides.
 
-One thread, the control thread, decides everything. Spark's jobs run in threads of their own and report to it.
+One thread, the control thread, decides everything. Spark's jobs run in separate threads and report to it.
 """
 
 from __future__ import annotations
@@ -50,35 +50,35 @@ class Owner(ABC):
     """Gives the bodies of workers their work. All methods are called in the control thread, and must return soon."""
 
     @abstractmethod
-    def joined(self, worker: int, incarnation: int) -> None:
-        """Called when an incarnation has joined."""
+    def joined(self, worker: int, generation: int) -> None:
+        """Called when a generation has joined."""
 
     @abstractmethod
-    def lost(self, worker: int, incarnation: int, error: str) -> bool:
-        """Called when an incarnation is lost; return whether it was at the owner's work, which excuses it."""
+    def lost(self, worker: int, generation: int, error: str) -> bool:
+        """Called when a generation is lost; return whether it was at the owner's work, which excuses it."""
 
     @abstractmethod
-    def heard(self, worker: int, incarnation: int, message: Any) -> None:
-        """Called with what the body of an incarnation says."""
+    def heard(self, worker: int, generation: int, message: Any) -> None:
+        """Called with what the body of a generation says."""
 
     @abstractmethod
     def ticked(self) -> None:
         """Called about twice a second."""
 
     @abstractmethod
-    def over(self, error: Exception | None) -> None:
+    def ended(self, error: Exception | None) -> None:
         """Called when no further worker follows, with the reason."""
 
     def report(self, news: actions.ReportJoined | actions.ReportLost | actions.Deliver) -> events.Excused | None:
-        """Call the method for what supervision reports; return that an incarnation is excused, if it is."""
+        """Call the method for what supervision reports; return that a generation is excused, if it is."""
         match news:
-            case actions.ReportJoined(worker, incarnation):
-                self.joined(worker, incarnation)
-            case actions.ReportLost(worker, incarnation, error):
-                if self.lost(worker, incarnation, error):
-                    return events.Excused(worker, incarnation)
-            case actions.Deliver(worker, incarnation, message):
-                self.heard(worker, incarnation, message)
+            case actions.ReportJoined(worker, generation):
+                self.joined(worker, generation)
+            case actions.ReportLost(worker, generation, error):
+                if self.lost(worker, generation, error):
+                    return events.Excused(worker, generation)
+            case actions.Deliver(worker, generation, message):
+                self.heard(worker, generation, message)
             case _:
                 assert_never(news)
         return None
@@ -191,7 +191,7 @@ class ControlServer:
         for data in received or ():
             if number in self._watched:
                 watched = self._watched[number]
-                self._handle(events.Stalled(watched.worker, watched.incarnation, *watcher.unpack(data)))
+                self._handle(events.Stalled(watched.worker, watched.generation, *watcher.unpack(data)))
                 continue
             message = messages.load(data)
             if isinstance(message, messages.WatcherHello):
@@ -277,7 +277,7 @@ class ControlServer:
     def _close(self) -> None:
         self._is_over.set()
         if self._owner is not None:
-            self._owner.over(self.error)
+            self._owner.ended(self.error)
         for number in list(self._channels):
             self._drop(number)
         self._listener.close()

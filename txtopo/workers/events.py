@@ -22,7 +22,7 @@ class Stalled:
     """A watcher reports that its worker has sent no heartbeat for ``secs``."""
 
     worker: int
-    incarnation: int
+    generation: int
     task: int
     """The task that has its turn; a negative number: none."""
     secs: float
@@ -62,28 +62,28 @@ class StopAsked:
 
 @attrs.frozen
 class TellAsked:
-    """The owner has something to say to the body of an incarnation."""
+    """The owner has something to say to the body of a generation."""
 
     worker: int
-    incarnation: int
+    generation: int
     message: Any = attrs.field(repr=False)
 
 
 @attrs.frozen
 class EndAsked:
-    """The owner wants an incarnation to end at once, whatever it is at; another one follows."""
+    """The owner wants a generation to end at once, whatever it is at; another one follows."""
 
     worker: int
-    incarnation: int
+    generation: int
     reason: str
 
 
 @attrs.frozen
 class Excused:
-    """An incarnation has died at the owner's work, or dies of it: that does not count against the restarts."""
+    """A generation has died at the owner's work, or dies of it: that does not count against the restarts."""
 
     worker: int
-    incarnation: int
+    generation: int
 
 
 @attrs.frozen

@@ -35,9 +35,9 @@ class Health:
     activity: int
     """A number that rises whenever the worker does something."""
     sent: Mapping[int, int]
-    """By incarnation of another worker, the frames that were sent to it."""
+    """By generation of another worker, the frames that were sent to it."""
     received: Mapping[int, int]
-    """By incarnation of another worker, the frames that were received from it."""
+    """By generation of another worker, the frames that were received from it."""
     status: Any
     """What reports say about the worker."""
     cpu_secs: float = 0.0
@@ -61,10 +61,10 @@ class Heartbeat:
 
 @attrs.frozen
 class WatcherHello:
-    """A worker's watcher has started. The first message on a channel of its own; its reports follow."""
+    """A worker's watcher has started. The first message on a separate channel; its reports follow."""
 
     worker: int
-    incarnation: int
+    generation: int
 
 
 @attrs.frozen
@@ -77,7 +77,7 @@ class Failed:
 
 @attrs.frozen
 class LinkBroken:
-    """The channel from or to incarnation ``peer`` has ended, or can't be opened; nothing was heard of its death."""
+    """The channel from or to generation ``peer`` has ended, or can't be opened; nothing was heard of its death."""
 
     peer: int
     why: str
@@ -95,15 +95,15 @@ class Peer:
     """A worker, as the others see it; its address is None until it has started."""
 
     worker: int
-    incarnation: int
+    generation: int
     address: Address | None
 
 
 @attrs.frozen
 class Welcome:
-    """The answer to a hello: the worker's incarnation, all other workers, and whether it starts active."""
+    """The answer to a hello: the worker's generation, all other workers, and whether it starts active."""
 
-    incarnation: int
+    generation: int
     peers: tuple[Peer, ...]
     is_active: bool
 
@@ -117,7 +117,7 @@ class PeerJoined:
 
 @attrs.frozen
 class PeerReplaced:
-    """Incarnation ``dead`` of a peer has died; its successor has not started yet."""
+    """Generation ``dead`` of a peer has died; its successor has not started yet."""
 
     dead: int
     successor: Peer
@@ -148,7 +148,7 @@ ToWorker = Welcome | PeerJoined | PeerReplaced | SetActive | Stop | BodyMessage
 
 @attrs.frozen
 class Introduction:
-    """The first message between two workers: the incarnation that connects, and the one that it means to reach."""
+    """The first message between two workers: the generation that connects, and the one that it means to reach."""
 
     sender: int
     receiver: int

@@ -43,7 +43,7 @@ class Outgoing:
 
 
 @attrs.frozen
-class Unreached:
+class UnreachablePeer:
     """A peer that could not be reached for ``REACH_SECS``."""
 
     peer: Peer
@@ -56,31 +56,31 @@ class PeerConnections:
     def __init__(self, host: str, secret: bytes, wake: Callable[[], None]) -> None:
         self._secret = secret
         self._wake = wake
-        self._ready: queue.SimpleQueue[Incoming | Outgoing | Unreached] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[Incoming | Outgoing | UnreachablePeer] = queue.SimpleQueue()
         self._is_closed = threading.Event()
         self._dead: set[int] = set()
-        """The incarnations that are not to be reached any more."""
+        """The generations that are not to be reached any more."""
         self._listener = Listener(host, secret, is_introduced=True)
         self.address = self._listener.address
         """Where peers reach this worker."""
         self._listener.start(self._introduce)
 
-    def connect(self, peer: Peer, incarnation: int) -> None:
-        """Start to connect to a peer, as this worker's ``incarnation``."""
-        thread = threading.Thread(target=self._connect, args=(peer, incarnation), name="txtopo-connect", daemon=True)
+    def connect(self, peer: Peer, generation: int) -> None:
+        """Start to connect to a peer, as this worker's ``generation``."""
+        thread = threading.Thread(target=self._connect, args=(peer, generation), name="txtopo-connect", daemon=True)
         thread.start()
 
     def give_up(self, dead: int) -> None:
-        """Connect to an incarnation no longer: it has died."""
+        """Connect to a generation no longer: it has died."""
         self._dead.add(dead)
 
-    def take(self) -> list[Incoming | Outgoing | Unreached]:
+    def take(self) -> list[Incoming | Outgoing | UnreachablePeer]:
         """Remove and return the channels that are ready, and the peers that can't be reached."""
-        taken = []
+        connected = []
         with contextlib.suppress(queue.Empty):
             while True:
-                taken.append(self._ready.get_nowait())
-        return taken
+                connected.append(self._ready.get_nowait())
+        return connected
 
     def close(self) -> None:
         """Stop listening and connecting."""
@@ -91,19 +91,19 @@ class PeerConnections:
         self._ready.put(Incoming(load(introduction), Channel(connection)))
         self._wake()
 
-    def _connect(self, peer: Peer, incarnation: int) -> None:
+    def _connect(self, peer: Peer, generation: int) -> None:
         assert peer.address is not None, "a peer that has started"
         end = time.monotonic() + REACH_SECS
-        while not self._is_closed.is_set() and peer.incarnation not in self._dead:
+        while not self._is_closed.is_set() and peer.generation not in self._dead:
             try:
                 channel = Channel(handshake.connect(peer.address, self._secret))
-                channel.send(dump(Introduction(incarnation, peer.incarnation)))
+                channel.send(dump(Introduction(generation, peer.generation)))
             except (OSError, ChannelClosed, handshake.HandshakeError) as error:
                 logger.debug("no connection to worker %d yet: %s", peer.worker, error)
                 # The driver has announced the peer, so it listens, or it has died; only the driver knows.
                 if time.monotonic() > end:
                     host, port = peer.address
-                    self._ready.put(Unreached(peer, f"{host}:{port} can't be reached: {error}"))
+                    self._ready.put(UnreachablePeer(peer, f"{host}:{port} can't be reached: {error}"))
                     self._wake()
                     return
                 self._is_closed.wait(_RETRY_SECS)

@@ -13,7 +13,7 @@ from typing import assert_never
 
 from txtopo.network.channel import Backlog, Channel, ChannelClosed
 from txtopo.workers.messages import Peer, Welcome
-from txtopo.workers.peer_connections import Incoming, Outgoing, PeerConnections, Unreached
+from txtopo.workers.peer_connections import Incoming, Outgoing, PeerConnections, UnreachablePeer
 from txtopo.workers.peer_directory import Arrival, PeerDirectory
 
 _FRAME = b"f"
@@ -27,7 +27,7 @@ class Peers:
 
     The registered data of a channel is what to call when it is ready. ``receive`` is called with each frame that has
     come, and ``wake``, in any thread, when :meth:`take_ready` has something to take. ``broken`` is called with the
-    incarnation of a peer that has no channel any more, and why, unless the driver has said that it is dead: what was on
+    generation of a peer that has no channel any more, and why, unless the driver has said that it is dead: what was on
     its way is lost, so one of the two ends must start again, and the driver decides which.
     """
 
@@ -49,19 +49,19 @@ class Peers:
         self._unconnected: dict[int, Backlog] = {}
         """By worker, the messages that wait for its channel."""
         self._incoming: dict[int, Channel] = {}
-        """By the incarnation of the sender."""
+        """By the generation of the sender."""
         self._early: list[Incoming] = []
-        """Channels of incarnations that the driver has not announced yet."""
+        """Channels of generations that the driver has not announced yet."""
         self._is_congested = False
 
     @property
     def sent(self) -> Counter[int]:
-        """By incarnation, how many frames were sent to it."""
+        """By generation, how many frames were sent to it."""
         return self._directory.sent
 
     @property
     def received(self) -> Counter[int]:
-        """By incarnation, how many frames were received from it."""
+        """By generation, how many frames were received from it."""
         return self._directory.received
 
     @property
@@ -77,7 +77,7 @@ class Peers:
 
     def welcome(self, welcome: Welcome) -> None:
         """Connect to the peers that the driver's welcome names."""
-        self._directory.welcome(welcome.incarnation, welcome.peers)
+        self._directory.welcome(welcome.generation, welcome.peers)
         for peer in welcome.peers:
             self._meet(peer)
 
@@ -87,9 +87,9 @@ class Peers:
         self._meet(peer)
 
     def replace(self, dead: int, successor: Peer) -> None:
-        """Drop all for a dead incarnation; what is sent from now on waits for its successor's :meth:`join`."""
-        # Only the directory knows whose incarnation ``dead`` was, until it is replaced.
-        for worker in [peer.worker for peer in self._directory if peer.incarnation == dead]:
+        """Drop all for a dead generation; what is sent from now on waits for its successor's :meth:`join`."""
+        # Only the directory knows whose generation ``dead`` was, until it is replaced.
+        for worker in [peer.worker for peer in self._directory if peer.generation == dead]:
             self._unconnected.pop(worker, Backlog()).close()
             if worker in self._outgoing:
                 self._drop(self._outgoing.pop(worker))
@@ -106,15 +106,15 @@ class Peers:
                     self._take_outgoing(ready)
                 case Incoming():
                     self._take_incoming(ready)
-                case Unreached(peer, why):
-                    self._tell_broken(peer.incarnation, why)
+                case UnreachablePeer(peer, why):
+                    self._tell_broken(peer.generation, why)
                 case _:
                     assert_never(ready)
 
     def send(self, worker: int, frame: bytes) -> None:
         """Send a frame to a worker; it waits here while that worker has no channel, or does not read."""
         # Counted before it leaves: until the receiver has counted it, too, the driver does not end the run.
-        self._directory.sent[self._directory[worker].incarnation] += 1
+        self._directory.sent[self._directory[worker].generation] += 1
         message = _FRAME + frame
         channel = self._outgoing.get(worker)
         if channel is None:
@@ -149,7 +149,7 @@ class Peers:
 
     def _meet(self, peer: Peer) -> None:
         if peer.address is not None:
-            self._connections.connect(peer, self._directory.incarnation)
+            self._connections.connect(peer, self._directory.generation)
         early, self._early = self._early, []
         for incoming in early:
             self._take_incoming(incoming)
@@ -227,11 +227,11 @@ class Peers:
     def _lose(self, worker: int, channel: Channel, error: ChannelClosed) -> None:
         del self._outgoing[worker]
         self._drop(channel)
-        self._tell_broken(self._directory[worker].incarnation, str(error))
+        self._tell_broken(self._directory[worker].generation, str(error))
 
-    def _tell_broken(self, incarnation: int, why: str) -> None:
-        if self._directory.lose(incarnation):
-            self._broken(incarnation, why)
+    def _tell_broken(self, generation: int, why: str) -> None:
+        if self._directory.lose(generation):
+            self._broken(generation, why)
 
     def _drop(self, channel: Channel) -> None:
         self._selector.unregister(channel)

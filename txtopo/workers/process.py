@@ -14,6 +14,7 @@ import selectors
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol, assert_never
 
@@ -23,6 +24,7 @@ from txtopo.errors import InternalError, TxtopoError
 from txtopo.network.channel import Channel, ChannelClosed, WakeUp
 from txtopo.workers import handshake, messages
 from txtopo.workers.peer_connections import PeerConnections
+from txtopo.workers.peer_directory import PeerDirectory
 from txtopo.workers.peers import Peers
 from txtopo.workers.watcher import Watcher
 
@@ -83,7 +85,7 @@ class Body(Protocol):
         """Called with a frame of a peer."""
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
-        """Called when incarnation ``dead`` of a peer has died; ``successor`` follows."""
+        """Called when generation ``dead`` of a peer has died; ``successor`` follows."""
 
     def queued_bytes(self) -> int:
         """Return about how many bytes wait in queues."""
@@ -161,7 +163,50 @@ def _reach(job: WorkerJob) -> socket.socket:
             time.sleep(_RETRY_SECS)
 
 
-class _Loop:
+class DriverListener(ABC):
+    """What a worker does at the driver's messages, whatever they and its frames come by."""
+
+    body: Body | None = None
+    """None until the driver's welcome."""
+
+    @abstractmethod
+    def _begin(self, welcome: messages.Welcome) -> Body:
+        """Meet the peers that the welcome names, and return the body."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """End in good order."""
+
+    def obey(self, message: messages.ToWorker, peers: Peers | PeerDirectory) -> None:
+        """Do what the driver says."""
+        if isinstance(message, messages.Welcome) == (self.body is not None):
+            raise InternalError(f"the driver said {message!r}; a worker is welcomed first, and only once")
+        if isinstance(message, messages.Welcome):
+            self.body = self._begin(message)
+            if message.is_active:
+                self.body.set_active(is_active=True)
+            return
+        assert self.body is not None, "checked above"
+        match message:
+            case messages.PeerJoined(peer):
+                peers.join(peer)
+            case messages.PeerReplaced(dead, successor):
+                # In this order: what the body sends when it learns of the death is for the successor, and it must have
+                # learned of it before a frame of the successor comes.
+                peers.replace(dead, successor)
+                self.body.worker_replaced(successor.worker, dead, successor.generation)
+                peers.join(successor)
+            case messages.SetActive(is_active):
+                self.body.set_active(is_active=is_active)
+            case messages.BodyMessage(said):
+                self.body.hear(said)
+            case messages.Stop():
+                self._end()
+            case _:
+                assert_never(message)
+
+
+class _Loop(DriverListener):
     def __init__(self, job: WorkerJob, control: Channel, host: str, make_body: MakeBody) -> None:
         self._job = job
         self._control = control
@@ -170,7 +215,6 @@ class _Loop:
         self._connections = PeerConnections(host, job.secret, self._wake_up.wake)
         self._peers = Peers(self._connections, self._selector, job.watermark_bytes, self._receive, self._tell_broken)
         self._make_body = make_body
-        self._body: Body | None = None
         self._watcher: Watcher | None = None
         self._activity = 0
         self._is_over = False
@@ -190,28 +234,28 @@ class _Loop:
         self._control.send(messages.dump(hello))
         threading.Thread(target=self._send_heartbeats, name="txtopo-heartbeat", daemon=True).start()
         try:
-            while self._body is None:  # until the driver's welcome
+            while self.body is None:  # until the driver's welcome
                 self._wait(None)
             has_worked = True
             while not self._is_over:
-                self._wait(0.0 if has_worked else min(self._body.idle_secs(), self._heartbeat_secs))
+                self._wait(0.0 if has_worked else min(self.body.idle_secs(), self._heartbeat_secs))
                 self._pass_began = time.monotonic()
-                self._body.set_throttled(is_throttled=self._peers.is_congested)
-                has_worked = self._body.run_pass()
+                self.body.set_throttled(is_throttled=self._peers.is_congested)
+                has_worked = self.body.run_pass()
                 self._activity += has_worked
-                self._peers.weigh(self._body.queued_bytes())
+                self._peers.weigh(self.body.queued_bytes())
                 self._note_health(has_worked=has_worked)
-            self._body.close()  # before Stopped: if it raises, the driver is told Failed instead
+            self.body.close()  # before Stopped: if it raises, the driver is told Failed instead
             self._control.send(messages.dump(messages.Stopped(self._take_health())))
             self._drain_control()
         except ChannelClosed as error:
             raise DriverGone(str(error)) from None
         except Exception as error:
-            told = error if isinstance(error, TxtopoError) else InternalError(f"{type(error).__name__}: {error}")
+            reported = error if isinstance(error, TxtopoError) else InternalError(f"{type(error).__name__}: {error}")
             with contextlib.suppress(Exception):  # the health asks the user's code, which may have failed
                 self._health = self._take_health()
             with contextlib.suppress(ChannelClosed):  # the driver is gone; the error is raised here all the same
-                self._control.send(messages.dump(messages.Failed(told, self._health)))
+                self._control.send(messages.dump(messages.Failed(reported, self._health)))
                 self._drain_control()
             raise
 
@@ -253,64 +297,41 @@ class _Loop:
 
     def _hear_driver(self) -> None:
         for message in self._control.receive() or ():
-            self._obey(messages.load(message))
+            self.obey(messages.load(message), self._peers)
 
     def _take_ready(self) -> None:
         self._wake_up.clear()
         self._peers.take_ready()
 
     def _receive(self, frame: bytes) -> None:
-        assert self._body is not None, "frames are read after the welcome"
-        self._body.receive(frame)
+        assert self.body is not None, "frames are read after the welcome"
+        self.body.receive(frame)
 
     # -- messages of the driver
 
-    def _begin(self, welcome: messages.Welcome) -> None:
-        self._watcher = self._watched(welcome.incarnation)
+    def _begin(self, welcome: messages.Welcome) -> Body:
+        self._watcher = self._watched(welcome.generation)
         note_task = _note_nothing if self._watcher is None else self._watcher.note_task
         self._control.limit_memory(self._job.watermark_bytes)
-        self._body = self._make_body(welcome, Links(self._peers.send, self._tell, note_task))
+        body = self._make_body(welcome, Links(self._peers.send, self._tell, note_task))
         self._peers.welcome(welcome)
-        if welcome.is_active:
-            self._body.set_active(is_active=True)
+        return body
 
-    def _watched(self, incarnation: int) -> Watcher | None:
+    def _watched(self, generation: int) -> Watcher | None:
         """Start a watcher, if possible. Without one, a process that can't send heartbeats counts as dead."""
         if not Watcher.can_watch():
             return None
         try:
             connection = handshake.connect(self._job.driver, self._job.secret)
             channel = Channel(connection)
-            channel.send(messages.dump(messages.WatcherHello(self._job.worker, incarnation)))
+            channel.send(messages.dump(messages.WatcherHello(self._job.worker, generation)))
             return Watcher(connection)
         except (OSError, ChannelClosed, handshake.HandshakeError) as error:
             logger.warning("worker %d has no watcher: %s", self._job.worker, error)
             return None
 
-    def _obey(self, message: messages.ToWorker) -> None:
-        if isinstance(message, messages.Welcome) == (self._body is not None):
-            raise InternalError(f"the driver said {message!r}; a worker is welcomed first, and only once")
-        if isinstance(message, messages.Welcome):
-            self._begin(message)
-            return
-        assert self._body is not None, "checked above"
-        match message:
-            case messages.PeerJoined(peer):
-                self._peers.join(peer)
-            case messages.PeerReplaced(dead, successor):
-                # In this order: what the body sends when it learns of the death is for the successor, and it must have
-                # learned of it before a frame of the successor comes.
-                self._peers.replace(dead, successor)
-                self._body.worker_replaced(successor.worker, dead, successor.incarnation)
-                self._peers.join(successor)
-            case messages.SetActive(is_active):
-                self._body.set_active(is_active=is_active)
-            case messages.BodyMessage(said):
-                self._body.hear(said)
-            case messages.Stop():
-                self._is_over = True
-            case _:
-                assert_never(message)
+    def _end(self) -> None:
+        self._is_over = True
 
     # -- health
 
@@ -321,9 +342,9 @@ class _Loop:
         longer than a heartbeat.
         """
         now = time.monotonic()
-        if now < self._health_at + (HEARTBEAT_SECS if has_worked else 0.0) or self._body is None:
+        if now < self._health_at + (HEARTBEAT_SECS if has_worked else 0.0) or self.body is None:
             return
-        can_end = not has_worked and self._body.is_idle() and not self._body.pending()
+        can_end = not has_worked and self.body.is_idle() and not self.body.pending()
         self._heartbeat_secs = IDLE_HEARTBEAT_SECS if can_end else HEARTBEAT_SECS
         self._health_at = now + self._heartbeat_secs
         self._health = self._take_health()
@@ -332,7 +353,7 @@ class _Loop:
             self._control.send(messages.dump(messages.Heartbeat(self._health)))
 
     def _take_health(self) -> messages.Health:
-        body = self._body
+        body = self.body
         assert body is not None, "welcomed before"
         return messages.Health(
             is_done=body.is_done(),
@@ -347,7 +368,7 @@ class _Loop:
         )
 
     def _send_heartbeats(self) -> None:
-        # In a thread of its own, which must not touch the selector: what a full socket leaves, the next heartbeat
+        # In a separate thread, which must not touch the selector: what a full socket leaves, the next heartbeat
         # flushes. The loop's thread takes the health, because tasks have no locks; it is sent once here, because two
         # equal ones in a row would tell the driver that the worker is quiet.
         last: messages.Health | None = None
@@ -355,7 +376,7 @@ class _Loop:
             if self._watcher is not None:
                 self._watcher.beat()
             health, busy_secs = self._health, time.monotonic() - self._pass_began
-            busy_with = self._body.busy_with() if self._body is not None and busy_secs > BUSY_SECS else ""
+            busy_with = self.body.busy_with() if self.body is not None and busy_secs > BUSY_SECS else ""
             with contextlib.suppress(ChannelClosed, OSError):  # the loop notices itself that the driver is gone
                 self._control.send(
                     messages.dump(messages.Heartbeat(None if health is last else health, busy_with, busy_secs))
@@ -364,7 +385,7 @@ class _Loop:
 
     def _drain_control(self) -> None:
         """Wait a few seconds until all messages are sent: the process ends next, and loses what waits."""
-        # With a selector of its own: in the loop's, peers that still send would end each wait at once.
+        # With a separate selector: in the loop's, peers that still send would end each wait at once.
         end = time.monotonic() + handshake.TIMEOUT_SECS
         while not self._control.flush() and time.monotonic() < end:
             with selectors.DefaultSelector() as selector:

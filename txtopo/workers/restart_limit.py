@@ -28,9 +28,9 @@ class RestartLimit:
 
     def blame(self, error: Exception, lasted_secs: float) -> None:
         """Count how many workers in a row have died of the same error; this one had run for ``lasted_secs``."""
-        same, has_lasted = _where(error), lasted_secs > self._period_secs
-        self._same_deaths = self._same_deaths + 1 if same == self._same_error and not has_lasted else 1
-        self._same_error = same
+        place, has_lasted = _where(error), lasted_secs > self._period_secs
+        self._same_deaths = self._same_deaths + 1 if place == self._same_error and not has_lasted else 1
+        self._same_error = place
 
     def count(self, error: Exception | None, now: float, *, is_excused: bool) -> bool:
         """Count a death, with the worker's error; return whether it fails the run, as an excused one never does."""

@@ -11,23 +11,23 @@ A worker is in one of these states:
   waits. If the worker is silent rather than gone, or the job does not end by itself, the job is cancelled.
 - *ended*: its job has ended, and no other follows.
 
-The others learn of a death at once, with the number of the next incarnation, long before that one starts:
+The others learn of a death at once, with the number of the next generation, long before that one starts:
 
-1. Worker 1, incarnation 1, is killed. Its channel closes, so the others are told: 1 is dead, 3 follows.
-2. They fail the roots that touched incarnation 1, and keep new tuples for worker 1 until 3 joins.
+1. Worker 1, generation 1, is killed. Its channel closes, so the others are told: 1 is dead, 3 follows.
+2. They fail the roots that touched generation 1, and keep new tuples for worker 1 until 3 joins.
 3. Spark reports that the job has failed, and the next one is submitted.
-4. It says hello and is told that it is incarnation 3; the others are told its address.
+4. It says hello and is told that it is generation 3; the others are told its address.
 
 A channel between two workers may break while both live. What was on its way is lost then, and each end knows at most
 that something is. So the ends tell, and one of the two is counted as dead, which the others know how to live with:
 
 1. The channel from worker 0 to worker 2 breaks. Both tell it, or one.
 2. If worker 2 has died, its own channel ends, too, and it is replaced as above. So the driver waits for a second.
-3. Both still run: worker 2, the younger incarnation, is ended by name. If more channels of worker 0 have broken, worker
+3. Both still run: worker 2, the younger generation, is ended by name. If more channels of worker 0 have broken, worker
    0 is, and no other.
 
 The workers of a transactional topology have an *owner*, which gives their bodies work. It is told who joins and who is
-lost, and what bodies say; what a dead incarnation says does not reach it. Only the owner knows what a worker was at
+lost, and what bodies say; what a dead generation says does not reach it. Only the owner knows what a worker was at
 when it died. If it was at the owner's work, the owner excuses it: the work has bounds of its own, and a transaction
 that kills each worker must not end the run before its tries are used up.
 """
@@ -89,13 +89,13 @@ class RunPhase(enum.Enum):
 @attrs.define(eq=False)
 class _Worker:
     number: int
-    incarnation: int
+    generation: int
     since: float
     state: WorkerState = WorkerState.STARTING
     dead: int = -1
-    """Its last incarnation that was lost."""
+    """Its last generation that was lost."""
     excused: int | None = None
-    """Its last incarnation that was excused."""
+    """Its last generation that was excused."""
     job: int = 0
     channel: int | None = None
     address: messages.Address | None = None
@@ -113,11 +113,11 @@ class _Worker:
     health: messages.Health | None = None
     health_before: messages.Health | None = None
     error: Exception | None = None
-    """The error that ended its last incarnation; it is kept until the next one has started."""
+    """The error that ended its last generation; it is kept until the next one has started."""
 
     @property
     def peer(self) -> messages.Peer:
-        return messages.Peer(self.number, self.incarnation, self.address)
+        return messages.Peer(self.number, self.generation, self.address)
 
     @property
     def is_quiet(self) -> bool:
@@ -153,8 +153,8 @@ class Supervisor:
         is_owned: bool = False,
     ) -> None:
         self._workers = [_Worker(number, number, now) for number in range(workers)]
-        self._next_incarnation = workers
-        self._deaths = RestartLimit(restarts_max, period_secs)
+        self._next_generation = workers
+        self._restart_limit = RestartLimit(restarts_max, period_secs)
         self._stall_secs_max = stall_secs_max
         self._component_of = component_of or {}
         self._is_owned = is_owned
@@ -220,33 +220,33 @@ class Supervisor:
                 self._set_active(is_active=is_active)
             case events.StopAsked(wait_secs):
                 self._drain(wait_secs)
-            case events.TellAsked(number, incarnation, message):
-                if self._workers[number].incarnation == incarnation:
+            case events.TellAsked(number, generation, message):
+                if self._workers[number].generation == generation:
                     self._send(self._workers[number], messages.BodyMessage(message))
-            case events.EndAsked(number, incarnation, reason):
-                self._end_now(self._workers[number], incarnation, reason)
-            case events.Excused(number, incarnation):
+            case events.EndAsked(number, generation, reason):
+                self._end_now(self._workers[number], generation, reason)
+            case events.Excused(number, generation):
                 if not self._workers[number].is_cut_off:
-                    self._workers[number].excused = incarnation
+                    self._workers[number].excused = generation
             case events.Ticked():
                 self._tick()
             case _:
                 assert_never(event)
 
     def _on(self, channel: int) -> list[_Worker]:
-        """Return the worker of a channel, in a list that is empty if the channel is a dead incarnation's."""
+        """Return the worker of a channel, in a list that is empty if the channel is a dead generation's."""
         return [worker for worker in self._workers if worker.channel == channel]
 
     def _greet(self, channel: int, hello: messages.Hello) -> None:
         # A hello of an earlier job comes too late: another job runs the worker by now.
-        known = 0 <= hello.worker < len(self._workers)
-        if not known or self._phase is RunPhase.STOPPING or hello.job != self._workers[hello.worker].job:
+        is_known = 0 <= hello.worker < len(self._workers)
+        if not is_known or self._phase is RunPhase.STOPPING or hello.job != self._workers[hello.worker].job:
             self._do(actions.Close(channel))
             return
         worker = self._workers[hello.worker]
         if worker.state is WorkerState.RUNNING:  # Spark has started the task again before the channel's end was seen
             self._lose(worker)
-        # From LOST a worker may come back in the same job, as the incarnation that the others were told of: Spark tries
+        # From LOST a worker may come back in the same job, as the generation that the others were told of: Spark tries
         # a failed task again by itself. A cancelled job may start one more process before Spark hears of it, too; that
         # one must not join, for it is about to be killed.
         if worker.state is WorkerState.ENDED or worker.is_cancelled:
@@ -255,10 +255,10 @@ class Supervisor:
         worker.state, worker.since, worker.error = WorkerState.RUNNING, self._now, None
         worker.channel, worker.address, worker.heard_at = channel, hello.address, self._now
         peers = tuple(each.peer for each in self._workers if each is not worker)
-        self._do(actions.Send(channel, messages.Welcome(worker.incarnation, peers, self._is_active)))
+        self._do(actions.Send(channel, messages.Welcome(worker.generation, peers, self._is_active)))
         self._tell_others(worker, messages.PeerJoined(worker.peer))
         if self._is_owned:
-            self._do(actions.ReportJoined(worker.number, worker.incarnation))
+            self._do(actions.ReportJoined(worker.number, worker.generation))
 
     def _hear(self, channel: int, message: messages.FromWorker) -> None:
         if isinstance(message, messages.Hello):
@@ -267,17 +267,17 @@ class Supervisor:
         for worker in self._on(channel):
             worker.heard_at, worker.stalled_in, worker.is_stall_logged = self._now, "", False
             if isinstance(message, messages.BodyMessage):
-                self._do(actions.Deliver(worker.number, worker.incarnation, message.message))
+                self._do(actions.Deliver(worker.number, worker.generation, message.message))
                 continue
             if isinstance(message, messages.LinkBroken):
-                self._broken_links.add(worker.incarnation, message.peer, self._now, message.why)
+                self._broken_links.add(worker.generation, message.peer, self._now, message.why)
                 continue
             health = message.health
             if health is not None:
                 worker.health_before, worker.health = worker.health, health
                 # An ack is progress: the error does not keep the topology from working.
                 if health.acked > (0 if worker.health_before is None else worker.health_before.acked):
-                    self._deaths.progressed()
+                    self._restart_limit.progressed()
             if isinstance(message, messages.Failed):
                 self._blame(worker, message.error)
             worker.has_stopped |= isinstance(message, messages.Stopped)
@@ -285,12 +285,12 @@ class Supervisor:
     def _blame(self, worker: _Worker, error: Exception) -> None:
         worker.error = error
         self.last_error = f"{type(error).__name__}: {first_line(error)}"
-        self._deaths.blame(error, lasted_secs=self._now - worker.since)
+        self._restart_limit.blame(error, lasted_secs=self._now - worker.since)
 
     def _tolerate(self, stall: events.Stalled) -> None:
         """Tolerate a worker that works but can't send heartbeats; after the limit, end it and blame its call."""
         worker = self._workers[stall.worker]
-        if worker.state is not WorkerState.RUNNING or worker.incarnation != stall.incarnation:
+        if worker.state is not WorkerState.RUNNING or worker.generation != stall.generation:
             return
         component = self._component_of.get(stall.task, "")
         worker.stalled_in = f"task {stall.task} of {component!r}" if component else ""
@@ -312,16 +312,16 @@ class Supervisor:
             )
 
     def _lose(self, worker: _Worker) -> None:
-        """Count a worker as dead, and tell the others which incarnation follows."""
+        """Count a worker as dead, and tell the others which generation follows."""
         if worker.state is not WorkerState.RUNNING:
             return
         if worker.has_stopped:  # it ends in good order: nobody follows, and its last health still counts
             worker.channel = None
             return
         self.killed += worker.error is None
-        dead, worker.incarnation = worker.incarnation, self._next_incarnation
+        dead, worker.generation = worker.generation, self._next_generation
         worker.dead = dead
-        self._next_incarnation += 1
+        self._next_generation += 1
         if worker.channel is not None:
             self._do(actions.Close(worker.channel))
         if worker.health is not None:
@@ -333,9 +333,9 @@ class Supervisor:
         if self._is_owned:
             self._do(actions.ReportLost(worker.number, dead, "" if worker.error is None else first_line(worker.error)))
 
-    def _end_now(self, worker: _Worker, incarnation: int, reason: str) -> None:
-        if worker.incarnation == incarnation and worker.state is WorkerState.RUNNING:
-            worker.excused = incarnation
+    def _end_now(self, worker: _Worker, generation: int, reason: str) -> None:
+        if worker.generation == generation and worker.state is WorkerState.RUNNING:
+            worker.excused = generation
             self._end(worker, f"is ended: {reason}")
 
     def _end(self, worker: _Worker, why: str) -> None:
@@ -353,15 +353,15 @@ class Supervisor:
             if worker.error is not None:
                 self._do(actions.Warn(f"worker {worker.number} did not end in good order: {first_line(worker.error)}"))
             return
-        is_fatal = self._deaths.count(worker.error, self._now, is_excused=worker.excused == worker.dead)
+        is_fatal = self._restart_limit.count(worker.error, self._now, is_excused=worker.excused == worker.dead)
         if isinstance(error, StopError) or is_fatal:
             self._error = cause or RuntimeError(f"worker {worker.number} ends again and again without an error")
             worker.state = WorkerState.ENDED
             self._stop()
             return
         self.restarts += 1
-        what = "ended" if cause is None else f"died: {first_line(cause)}"
-        self._do(actions.Warn(f"worker {worker.number} {what}; it is started again"))
+        fate = "ended" if cause is None else f"died: {first_line(cause)}"
+        self._do(actions.Warn(f"worker {worker.number} {fate}; it is started again"))
         worker.state, worker.since, worker.error = WorkerState.STARTING, self._now, None
         worker.is_cancelled = worker.is_cut_off = False
         worker.job += 1
@@ -410,11 +410,11 @@ class Supervisor:
             verdict = self._broken_links.judge(living, self._now)
             if verdict is None:
                 return
-            self._cut_off(verdict.ended, verdict.other, verdict.why)
+            self._cut_off(verdict.ended, verdict.survivor, verdict.why)
 
-    def _cut_off(self, worker: _Worker, other: _Worker, why: str) -> None:
-        worker.is_cut_off, worker.excused, worker.cut_off_from = True, None, other.number
-        first, second = sorted((worker.number, other.number))
+    def _cut_off(self, worker: _Worker, survivor: _Worker, why: str) -> None:
+        worker.is_cut_off, worker.excused, worker.cut_off_from = True, None, survivor.number
+        first, second = sorted((worker.number, survivor.number))
         error = JobFailure(f"the connection between workers {first} and {second} has broken: {why}")
         self._blame(worker, error)
         self._end(worker, f"is ended: {first_line(error)}")
@@ -436,8 +436,8 @@ class Supervisor:
 
     def _go_on(self) -> None:
         """Move the run from one phase to the next if it can."""
-        left = [worker for worker in self._workers if worker.state is not WorkerState.ENDED]
-        at_rest = self._at_rest(left)
+        living = [worker for worker in self._workers if worker.state is not WorkerState.ENDED]
+        at_rest = self._at_rest(living)
         if self._phase is RunPhase.WORKING and at_rest is not None and all(health.is_done for health in at_rest):
             self._drain(0.0)
         if self._phase is RunPhase.DRAINING and (
@@ -452,7 +452,7 @@ class Supervisor:
                 for worker in self._workers:
                     self._cancel(worker)
             # Cancelled jobs hold their slots until Spark says that they have ended, so the run waits for that, too.
-            if not left:
+            if not living:
                 self._phase = RunPhase.OVER
                 self._do(actions.Finish(self._error))
 
@@ -466,7 +466,7 @@ class Supervisor:
         2. Worker 1, which has long been quiet, reports so again before the frame arrives.
         3. If the two reports were enough, the run would end, and the frame's tuples would be lost.
         """
-        quiet = {worker.incarnation: worker.health for worker in left if worker.is_quiet and worker.health is not None}
+        quiet = {worker.generation: worker.health for worker in left if worker.is_quiet and worker.health is not None}
         if len(quiet) < len(left):
             return None
         for one, of_one in quiet.items():

@@ -3,7 +3,7 @@
 A C call that keeps Python's interpreter lock, such as a bad regular expression, stops every thread of its process,
 including the one that sends heartbeats. A frozen process is just as silent, but takes no processor time. The watcher
 runs on the worker's machine, so it can tell the two apart. While the worker sends no heartbeat, the watcher reports to
-the driver, on a connection of its own: for how long, whether the worker takes processor time, and which task has its
+the driver, on a separate connection: for how long, whether the worker takes processor time, and which task has its
 turn. The worker writes that task into memory that both share.
 
 The watcher's program is the source of this file, and of :mod:`txtopo.files.proc` as an argument; for the program this
@@ -70,9 +70,9 @@ class Watcher:
             """Writes which task has its turn; a partial, because it is called several times in a pass."""
             self.note_task(NO_TASK)
             shared = (connection.fileno(), file.fileno())
-            program, told = (inspect.getsource(module) for module in (sys.modules[__name__], proc))
-            self._process = subprocess.Popen(  # noqa: S603 - our own source
-                [sys.executable, "-I", "-S", "-c", program, *map(str, shared), told],
+            program, proc_module = (inspect.getsource(module) for module in (sys.modules[__name__], proc))
+            self._process = subprocess.Popen(  # noqa: S603 - our source
+                [sys.executable, "-I", "-S", "-c", program, *map(str, shared), proc_module],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -111,12 +111,12 @@ def _watch(worker: int, connection: socket.socket, memory: mmap.mmap, cpu_ticks:
 
 def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver: it ends its workers in good order
-    told: dict[str, Any] = {"__name__": "proc"}
-    exec(sys.argv[3], told)  # noqa: S102 - our own source
+    proc_module: dict[str, Any] = {"__name__": "proc"}
+    exec(sys.argv[3], proc_module)  # noqa: S102 - our source
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.settimeout(_SEND_SECS)
     with contextlib.suppress(OSError):  # the driver or the worker is gone, or the driver took longer than _SEND_SECS
-        _watch(os.getppid(), connection, mmap.mmap(int(sys.argv[2]), _WORDS_BYTES), told["cpu_ticks"])
+        _watch(os.getppid(), connection, mmap.mmap(int(sys.argv[2]), _WORDS_BYTES), proc_module["cpu_ticks"])
 
 
 if __name__ == "__main__":

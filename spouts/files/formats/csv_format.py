@@ -130,14 +130,14 @@ class CsvFormat(ByteRangeFormat):
             )
 
     def _tables(self, block: Lines | QuotedBlock, names: Sequence[str], bad: BadRecords) -> Iterator[pa.Table]:
-        table = self._whole(block, names) if isinstance(block, Lines) else None
+        table = self._all_records(block, names) if isinstance(block, Lines) else None
         if table is not None:
             yield table
             return
         for offset, records in self._records_of(block):
             yield from self._without_bad(offset, records, names, bad)
 
-    def _whole(self, lines: Lines, names: Sequence[str]) -> pa.Table | None:
+    def _all_records(self, lines: Lines, names: Sequence[str]) -> pa.Table | None:
         """Return the records of a block; None if one of them is bad."""
         if not lines.content.strip(b"\r\n"):
             return self._schema.empty_table()
@@ -224,11 +224,11 @@ class CsvFormat(ByteRangeFormat):
         names = self._names_in(record.content)
         for name in self.fields.names:
             if names.count(name) != 1:
-                found = "occurs twice" if name in names else "is not"
+                problem = "occurs twice" if name in names else "is not"
                 shown = ", ".join(names)
-                which = "header, which is not UTF-8," if "\ufffd" in shown else "header"
+                header_text = "header, which is not UTF-8," if "\ufffd" in shown else "header"
                 raise InputError(
-                    f"{place}: column {name!r} {found} in the {which} {shown[:_HEADER_SHOWN]}; fix the file "
+                    f"{place}: column {name!r} {problem} in the {header_text} {shown[:_HEADER_SHOWN]}; fix the file "
                     "or the spout's fields"
                 )
         return names, end

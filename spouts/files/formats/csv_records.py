@@ -39,7 +39,7 @@ class QuotedBlock:
 
 
 @attrs.frozen
-class _Found:
+class _FoundRecord:
     """A record or a blank line; empty at the end of the file."""
 
     content: bytes
@@ -134,20 +134,20 @@ class QuotedRecords:
         lines = 0
         is_open = False
         while True:
-            found = self._next(parts, limits)
-            is_open = found.is_open if found.size else is_open
-            if found.content.strip(b"\r\n"):
-                records.append(Record(offset, lines, found.content, found.size - found.end_size))
-            offset += found.size
-            lines += found.lines
-            if records and (not found.size or offset - begin >= limits.chunk_bytes or len(records) == records_max):
+            record = self._next(parts, limits)
+            is_open = record.is_open if record.size else is_open
+            if record.content.strip(b"\r\n"):
+                records.append(Record(offset, lines, record.content, record.size - record.end_size))
+            offset += record.size
+            lines += record.lines
+            if records and (not record.size or offset - begin >= limits.chunk_bytes or len(records) == records_max):
                 yield QuotedBlock(begin, offset, records, is_open)
                 begin, records, lines = offset, [], 0
-            if not found.size:
+            if not record.size:
                 return
 
-    def _next(self, parts: Iterator[bytes], limits: ReadLimits) -> _Found:
-        kept: list[bytes] = []
+    def _next(self, parts: Iterator[bytes], limits: ReadLimits) -> _FoundRecord:
+        parts_kept: list[bytes] = []
         size = lines = 0
         is_open = False
         part = b""
@@ -156,18 +156,18 @@ class QuotedRecords:
             size += len(part)
             lines += part.endswith(b"\n")
             if size <= limits.record_bytes + _LINE_END_BYTES:
-                kept.append(part)
-            elif sum(map(len, kept)) <= limits.kept_bytes:
-                kept = [b"".join([*kept, part])[: limits.kept_bytes]]
+                parts_kept.append(part)
+            elif sum(map(len, parts_kept)) <= limits.kept_bytes:
+                parts_kept = [b"".join([*parts_kept, part])[: limits.kept_bytes]]
             if not is_open and part.endswith((b"\n", b"\r")):
                 break
         end_size = len(part) - len(_without_end(part))
-        content = b"".join(kept)
+        content = b"".join(parts_kept)
         if size == len(content):
             content = _without_end(content)
         if size - end_size > limits.record_bytes:
             content = content[: limits.kept_bytes]
-        return _Found(content, size, end_size, lines, is_open)
+        return _FoundRecord(content, size, end_size, lines, is_open)
 
     def _parts(self, handle: IO[bytes], size_max: int) -> Iterator[bytes]:
         """Yield the lines, which may also end with a carriage return; yield very long ones in parts."""

@@ -91,7 +91,7 @@ def typed_schema(fields: Fields, format_name: str) -> pa.Schema:
 
 def in_batches(table: pa.Table | pa.RecordBatch, rows_max: int) -> Iterable[pa.RecordBatch]:
     """Return the rows as record batches of at most ``rows_max`` rows."""
-    whole = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
-    for batch in whole:
+    batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
+    for batch in batches:
         for start in range(0, batch.num_rows, rows_max):
             yield batch.slice(start, rows_max)

@@ -35,11 +35,11 @@ class JsonFormat(ByteRangeFormat):
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
         """Yield the objects; a line is a bad record if it is not one object or has a value of another type."""
         for lines in read_lines(handle, piece, bad):
-            table = self._whole(lines)
+            table = self._all_records(lines)
             for each in self._without_bad(lines, bad) if table is None else (table,):
                 yield from in_batches(each.combine_chunks(), self.limits.batch_rows)
 
-    def _whole(self, lines: Lines) -> pa.Table | None:
+    def _all_records(self, lines: Lines) -> pa.Table | None:
         array = utf8_line_array(lines)
         objects = None if array is None else count_objects(array)
         if not objects:

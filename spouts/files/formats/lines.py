@@ -132,13 +132,13 @@ def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator
 
 def records_of(lines: Lines) -> list[Record]:
     """Return the lines as records, without their line ends."""
-    found = []
+    records = []
     offset = lines.offset
     for number, line in enumerate(lines.content.removesuffix(b"\n").split(b"\n")):
         content = line.removesuffix(b"\r")
-        found.append(Record(offset, number, content, len(content)))
+        records.append(Record(offset, number, content, len(content)))
         offset += len(line) + 1
-    return found
+    return records
 
 
 def line_array(lines: Lines) -> pa.Array:

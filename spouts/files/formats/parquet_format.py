@@ -103,19 +103,19 @@ class ParquetFormat(FileFormat):
         columns = []
         for field in self._schema:
             column = batch.column(field.name).cast(kinds[field.name])
-            made = cast_array(column, field.type, is_part=True)
-            if made is None:
+            fitted = cast_array(column, field.type, is_part=True)
+            if fitted is None:
                 raise InputError(
                     f"{path}, column {field.name!r}, row group {group}: a value of type {column.type} does "
                     f"not fit {field.type}; fix the file or the spout's fields",
                     cause=misfit_in(column, field.type, is_part=True).why,
                 )
-            if not has_years(made):
+            if not has_years(fitted):
                 raise InputError(
                     f"{path}, column {field.name!r}, row group {group}: a time is not of the years 1 to 9999 in UTC; "
                     "fix the file"
                 )
-            columns.append(made)
+            columns.append(fitted)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _group_sizes(self, file: InputFile) -> list[int]:
@@ -156,8 +156,8 @@ class ParquetFormat(FileFormat):
         for field in self._schema:
             positions = schema.get_all_field_indices(field.name)
             if len(positions) != 1:
-                found = "occurs twice" if positions else "is missing"
-                raise InputError(f"{path}: column {field.name!r} {found}; its columns are {', '.join(schema.names)}")
+                problem = "occurs twice" if positions else "is missing"
+                raise InputError(f"{path}: column {field.name!r} {problem}; its columns are {', '.join(schema.names)}")
             kind = _stored(schema.field(positions[0]).type)
             if field.name in int96:
                 kind = _with_zones(kind, field.type, iter(int96[field.name]))
@@ -170,35 +170,35 @@ class ParquetFormat(FileFormat):
         return kinds
 
 
-def _remedy(kind: pa.DataType, wanted: pa.DataType) -> str:
+def _remedy(kind: pa.DataType, target: pa.DataType) -> str:
     """Return how to declare a time that has a zone, or has none, unlike the field's; else ""."""
-    if not (pa.types.is_timestamp(kind) and pa.types.is_timestamp(wanted)) or (kind.tz is None) == (wanted.tz is None):
+    if not (pa.types.is_timestamp(kind) and pa.types.is_timestamp(target)) or (kind.tz is None) == (target.tz is None):
         return ""
     return f"; declare it as {'timestamp_ntz, a time without a zone' if kind.tz is None else 'timestamp, a moment'}"
 
 
 def _int96_columns(file: pq.ParquetFile, names: Collection[str]) -> Mapping[str, Sequence[bool]]:
     """Return the wanted columns with INT96, and which of each one's simple columns are."""
-    found: dict[str, list[bool]] = {}
+    columns: dict[str, list[bool]] = {}
     for index in range(len(file.schema)):
         column = file.schema.column(index)
-        found.setdefault(column.path.partition(".")[0], []).append(column.physical_type == "INT96")
-    return {name: are_int96 for name, are_int96 in found.items() if name in names and any(are_int96)}
+        columns.setdefault(column.path.partition(".")[0], []).append(column.physical_type == "INT96")
+    return {name: are_int96 for name, are_int96 in columns.items() if name in names and any(are_int96)}
 
 
-def _with_zones(kind: pa.DataType, wanted: pa.DataType | None, are_int96: Iterator[bool]) -> pa.DataType:
+def _with_zones(kind: pa.DataType, target: pa.DataType | None, are_int96: Iterator[bool]) -> pa.DataType:
     """Return a type whose INT96 have a zone where the wanted type's timestamps have one."""
     if pa.types.is_struct(kind):
-        types = {field.name: field.type for field in wanted} if wanted and pa.types.is_struct(wanted) else {}
+        types = {field.name: field.type for field in target} if target and pa.types.is_struct(target) else {}
         return pa.struct([(each.name, _with_zones(each.type, types.get(each.name), are_int96)) for each in kind])
     if pa.types.is_map(kind):
-        key, item = (wanted.key_type, wanted.item_type) if wanted and pa.types.is_map(wanted) else (None, None)
+        key, item = (target.key_type, target.item_type) if target and pa.types.is_map(target) else (None, None)
         return pa.map_(_with_zones(kind.key_type, key, are_int96), _with_zones(kind.item_type, item, are_int96))
     if pa.types.is_list(kind):
-        item = wanted.value_type if wanted and pa.types.is_list(wanted) else None
+        item = target.value_type if target and pa.types.is_list(target) else None
         return pa.list_(_with_zones(kind.value_type, item, are_int96))
-    is_time = next(are_int96) and wanted is not None and pa.types.is_timestamp(wanted)
-    return pa.timestamp(kind.unit, wanted.tz) if is_time else kind  # type: ignore[union-attr]
+    is_time = next(are_int96) and target is not None and pa.types.is_timestamp(target)
+    return pa.timestamp(kind.unit, target.tz) if is_time else kind  # type: ignore[union-attr]
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:

@@ -61,11 +61,11 @@ class BrokerConsumer(KafkaConsumer):
         self._settings = settings
         self._connection = BrokerConnection(settings.servers, settings.properties, report=settings.report)
         self._library = self._connection.library
-        given = {**_GROUP_DEFAULTS, **settings.properties.resolved(), **_GROUP, "group.id": settings.group_id}
+        config = {**_GROUP_DEFAULTS, **settings.properties.resolved(), **_GROUP, "group.id": settings.group_id}
         if settings.offset_reset is not None:
-            given["auto.offset.reset"] = settings.offset_reset
-        self._is_cooperative = "cooperative" in str(given[_STRATEGY])
-        self._consumer = self._connection.make(self._library.Consumer, {**given, "on_commit": self._on_commit})
+            config["auto.offset.reset"] = settings.offset_reset
+        self._is_cooperative = "cooperative" in str(config[_STRATEGY])
+        self._consumer = self._connection.make(self._library.Consumer, {**config, "on_commit": self._on_commit})
         self.log = BrokerLog(self._connection, _ANSWER_SECS, _ANSWER_SECS)
         self._listener: RebalanceListener | None = None
         self._positions: dict[TopicPartition, int] = {}
@@ -110,10 +110,10 @@ class BrokerConsumer(KafkaConsumer):
             if self._granted:
                 self._assign_granted(self._listener)
         self._connection.check_refusal()
-        found: dict[TopicPartition, list[KafkaRecord]] = {}
+        records: dict[TopicPartition, list[KafkaRecord]] = {}
         for message in messages:
-            self._take(message, found)
-        return found
+            self._take(message, records)
+        return records
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Move a position; librdkafka drops what it had fetched."""
@@ -133,10 +133,10 @@ class BrokerConsumer(KafkaConsumer):
     def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
         """Commit, and wait for the answer."""
         try:
-            found = self._consumer.commit(offsets=self._stored_places(offsets), asynchronous=False)
+            answers = self._consumer.commit(offsets=self._stored_places(offsets), asynchronous=False)
         except self._library.KafkaException as error:
             return self._is_committed(error.args[0], [])
-        return self._is_committed(None, found)
+        return self._is_committed(None, answers)
 
     def begin_commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> Future[bool]:
         """Begin to commit; the answer comes in a poll."""
@@ -179,7 +179,7 @@ class BrokerConsumer(KafkaConsumer):
             messages.append(message)
         return messages
 
-    def _take(self, message: Any, found: dict[TopicPartition, list[KafkaRecord]]) -> None:
+    def _take(self, message: Any, records: dict[TopicPartition, list[KafkaRecord]]) -> None:
         """Add the record of a message, or take its event, and move on; InputError if Kafka refuses for good."""
         error = message.error()
         if error is not None and error.name() != END_OF_PARTITION:
@@ -196,7 +196,7 @@ class BrokerConsumer(KafkaConsumer):
             self._positions[partition] = max(offset, self._positions[partition])
             return
         self._positions[partition] = offset + 1
-        found.setdefault(partition, []).append(record_of(message))
+        records.setdefault(partition, []).append(record_of(message))
 
     # Rebalances. The callbacks run in the consumer's poll.
 
@@ -210,20 +210,20 @@ class BrokerConsumer(KafkaConsumer):
 
     def _on_revoke(self, consumer: Any, places: list[Any]) -> None:
         assert self._listener is not None, "it has subscribed"
-        gone = self._partitions(places)
+        revoked = self._partitions(places)
         # First the commit: after unassign() another member may read on from what is committed.
-        self._listener.revoked(gone & self._positions.keys())
-        self._let_go(consumer, gone)
+        self._listener.revoked(revoked & self._positions.keys())
+        self._let_go(consumer, revoked)
 
     def _on_lost(self, consumer: Any, places: list[Any]) -> None:
         # No commit: others own the partitions already, and the group would refuse it.
         self._let_go(consumer, self._partitions(places), is_lost=True)
 
-    def _let_go(self, consumer: Any, gone: set[TopicPartition], *, is_lost: bool = False) -> None:
+    def _let_go(self, consumer: Any, revoked: set[TopicPartition], *, is_lost: bool = False) -> None:
         assert self._listener is not None, "it has subscribed"
-        unassigned = gone & self._positions.keys()
-        self._granted -= gone
-        self._lost |= gone
+        unassigned = revoked & self._positions.keys()
+        self._granted -= revoked
+        self._lost |= revoked
         self._forget(unassigned)
         if self._is_cooperative:
             consumer.incremental_unassign(self._connection.places(unassigned))
@@ -284,7 +284,7 @@ class BrokerConsumer(KafkaConsumer):
         return {self._partition(place.topic, place.partition) for place in places}
 
     def _partition(self, topic: str, number: int) -> TopicPartition:
-        found = self._by_place.get((topic, number))
-        if found is None:
-            found = self._by_place[topic, number] = TopicPartition(topic, number)
-        return found
+        partition = self._by_place.get((topic, number))
+        if partition is None:
+            partition = self._by_place[topic, number] = TopicPartition(topic, number)
+        return partition

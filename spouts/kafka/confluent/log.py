@@ -133,24 +133,24 @@ class BrokerLog(KafkaLog):
 
     def topics(self, chosen: TopicFilter, *, waits: bool = True) -> list[Topic]:
         """Return the chosen topics that exist, by name."""
-        wanted = sorted(filter(chosen.takes, self._all_names() if chosen.names is None else chosen.names))
-        if not wanted:
+        names = sorted(filter(chosen.takes, self._all_names() if chosen.names is None else chosen.names))
+        if not names:
             return []
         answers = self._answers(
-            ("topics", *wanted),
-            lambda admin: admin.describe_topics(self._library.TopicCollection(wanted), **self._within()),
+            ("topics", *names),
+            lambda admin: admin.describe_topics(self._library.TopicCollection(names), **self._within()),
             self._answer_secs if waits else 0.0,
         )
-        found = []
-        for name in wanted:
+        topics = []
+        for name in names:
             try:
                 answer = answers[name].result()
             except self._library.KafkaException as error:
                 if error.args[0].name() == _UNKNOWN:
                     continue  # the promise is: topics that exist
                 raise self._unanswered(error, f"topic {name!r}") from None
-            found.append(Topic(name, _id_of(answer), len(answer.partitions)))
-        return found
+            topics.append(Topic(name, _id_of(answer), len(answer.partitions)))
+        return topics
 
     def starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the first offset that is still there of each partition."""
@@ -162,11 +162,11 @@ class BrokerLog(KafkaLog):
 
     def at(self, partitions: Collection[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
         """Return the offset of the first record at or after a time; the end if there is none."""
-        found = all_of(
+        offsets = all_of(
             self._offsets(f"at {timestamp_ms}", partitions, lambda spec: spec.for_timestamp(timestamp_ms)), partitions
         )
-        later = [partition for partition, offset in found.items() if offset < 0]
-        return {**found, **(all_of(self.ends(later), later) if later else {})}
+        later = [partition for partition, offset in offsets.items() if offset < 0]
+        return {**offsets, **(all_of(self.ends(later), later) if later else {})}
 
     def stored(self, partitions: Collection[TopicPartition], group: str) -> dict[TopicPartition, StoredOffset]:
         """Return the offsets that a consumer group has stored."""
@@ -175,7 +175,7 @@ class BrokerLog(KafkaLog):
         with self._asking:
             reader = self._reader_of(group)
             try:
-                found = reader.committed(self._connection.places(partitions), self._answer_secs)
+                places = reader.committed(self._connection.places(partitions), self._answer_secs)
             except self._library.KafkaException as error:
                 reader.poll(0)  # runs the error callbacks, as in _answers
                 self._connection.check_refusal()
@@ -183,10 +183,10 @@ class BrokerLog(KafkaLog):
                     raise self._silent(self._answer_secs) from None
                 raise self._connection.failure(error, f"group {group!r}") from None
             self._connection.admitted()
-        self._connection.check(found)
+        self._connection.check(places)
         return {
             TopicPartition(each.topic, each.partition): StoredOffset(each.offset, each.metadata or "")
-            for each in found
+            for each in places
             if each.offset >= 0
         }
 
@@ -202,12 +202,12 @@ class BrokerLog(KafkaLog):
             key, lambda admin: admin.alter_consumer_group_offsets(question, **self._within()), f"group {group!r}"
         )
         # A topic that was deleted meanwhile has no offset to store, and must not fail the others.
-        there = [
+        stored = [
             partition
             for partition in answer.topic_partitions
             if partition.error is None or partition.error.name() != _UNKNOWN
         ]
-        self._connection.check(there)
+        self._connection.check(stored)
 
     def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
         """Yield the records of spans."""
@@ -220,12 +220,12 @@ class BrokerLog(KafkaLog):
         if self._awaited != ends:
             self._assigned(ends)
             self._awaited = dict(ends)
-        while (left := deadline - time.monotonic()) > 0:
-            message = self._consumer.poll(left)
+        while (secs_left := deadline - time.monotonic()) > 0:
+            message = self._consumer.poll(secs_left)
             if message is None:
                 return False
             if message.error() is not None:  # the end of a partition, or what the next question will report
-                time.sleep(min(left, 0.001))
+                time.sleep(min(secs_left, 0.001))
             else:
                 # Or it would go on to fetch what executors will read.
                 self._consumer.unassign()
@@ -262,7 +262,7 @@ class BrokerLog(KafkaLog):
     def _fetch(self, consumer: Any, reading: Mapping[tuple[str, int], _Reading], on_lost: OnLost) -> None:
         """Take what librdkafka has fetched, or wait for the first record; SourceFailure if nothing came in time."""
         open_readings = [each for each in reading.values() if not each.is_done]
-        left = sum(each.span.end - each.next for each in open_readings)
+        records_left = sum(each.span.end - each.next for each in open_readings)
         deadline = time.monotonic() + (self._timeout_secs if self._has_come else min(self._timeout_secs, _STUCK_SECS))
         first = consumer.poll(_POLL_SECS)
         while first is None:
@@ -273,7 +273,7 @@ class BrokerLog(KafkaLog):
             first = consumer.poll(_POLL_SECS)
         self._has_come = True
         # poll() waits for one message; consume() with a timeout would wait until it has all that it was asked for.
-        more = consumer.consume(min(left, CHUNK_RECORDS), 0) if left > 1 else ()
+        more = consumer.consume(min(records_left, CHUNK_RECORDS), 0) if records_left > 1 else ()
         for (topic, partition, is_error), messages in _runs([first, *more]):
             if not is_error:
                 reading[topic, partition].add(messages)
@@ -309,18 +309,18 @@ class BrokerLog(KafkaLog):
 
     def _assigned(self, starts: Mapping[TopicPartition, int]) -> Any:
         if self._consumer is None:
-            given = self._connection.properties.resolved()
-            self._consumer = self._connection.make(self._library.Consumer, {**_SPAN_DEFAULTS, **given, **_FETCH})
+            properties = self._connection.properties.resolved()
+            self._consumer = self._connection.make(self._library.Consumer, {**_SPAN_DEFAULTS, **properties, **_FETCH})
         self._consumer.assign(self._connection.places(starts))
         self._awaited = None
         return self._consumer
 
     def _offsets(
-        self, what: str, partitions: Collection[TopicPartition], which: Callable[[Any], Any]
+        self, what: str, partitions: Collection[TopicPartition], time_of: Callable[[Any], Any]
     ) -> dict[TopicPartition, int]:
         if not partitions:
             return {}
-        spec = which(self._library.admin.OffsetSpec)
+        spec = time_of(self._library.admin.OffsetSpec)
         question = dict.fromkeys(self._connection.places(partitions), spec)
         levels = self._library.IsolationLevel
         is_any = self._connection.properties.get("isolation.level") == "read_uncommitted"
@@ -328,17 +328,17 @@ class BrokerLog(KafkaLog):
         answers = self._answers(
             (what, *partitions), lambda admin: admin.list_offsets(question, isolation_level=level, **self._within())
         )
-        found, last = {}, None
+        offsets, last = {}, None
         for place, answer in answers.items():
             try:
-                found[TopicPartition(place.topic, place.partition)] = answer.result().offset
+                offsets[TopicPartition(place.topic, place.partition)] = answer.result().offset
             except self._library.KafkaException as error:
                 last = self._unanswered(error, str(TopicPartition(place.topic, place.partition)))
                 if not isinstance(last, SourceFailure):
                     raise last from None
-        if not found and last is not None:
+        if not offsets and last is not None:
             raise last
-        return found
+        return offsets
 
     def _all_names(self) -> list[str]:
         with self._asking:
@@ -353,8 +353,8 @@ class BrokerLog(KafkaLog):
         group's coordinator: librdkafka then uses the client's group, which only consumers have (its issue 5040).
         """
         if self._reader is None or self._reader[0] != group:
-            own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
-            settings = {**_RECONNECT, **self._connection.properties.resolved(), **own}
+            reserved = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+            settings = {**_RECONNECT, **self._connection.properties.resolved(), **reserved}
             self._reader = (group, self._connection.make(self._library.Consumer, settings))
         return self._reader[1]
 
@@ -412,16 +412,16 @@ class BrokerLog(KafkaLog):
     def _silent(self, secs: float) -> UnansweredError:
         return UnansweredError(self._unreachable(f"no answer within {secs:g} s").message)
 
-    def _unreachable(self, what: str) -> SourceFailure:
+    def _unreachable(self, asked_for: str) -> SourceFailure:
         trouble = f" ({self._connection.trouble})" if self._connection.trouble else ""
-        return SourceFailure(f"Kafka at {self._connection.servers} does not answer: {what}{trouble}")
+        return SourceFailure(f"Kafka at {self._connection.servers} does not answer: {asked_for}{trouble}")
 
     def _unanswered(self, error: Exception, where: str) -> InputError | SourceFailure:
         """Return txtopo's error for an answer that is one; after a SourceFailure another client asks."""
-        found = self._connection.failure(error, where)
-        if isinstance(found, SourceFailure):
+        failure = self._connection.failure(error, where)
+        if isinstance(failure, SourceFailure):
             self._drop_admin()
-        return found
+        return failure
 
     def _drop_admin(self) -> None:
         """Let a new client ask: this one may take a dead broker for the leader or controller, and wait for it."""
@@ -511,14 +511,14 @@ def _bytes_of(messages: Sequence[Any]) -> int:
 
 def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:
     """Divide spans into groups of at most :data:`GROUP_OFFSETS`, each with a partition once: it has one position."""
-    left = deque(spans)
-    while left:
-        group = [left.popleft()]
+    waiting = deque(spans)
+    while waiting:
+        group = [waiting.popleft()]
         total = group[0].end - group[0].start
-        while left and total + left[0].end - left[0].start <= GROUP_OFFSETS:
-            if any(left[0].partition == span.partition for span in group):
+        while waiting and total + waiting[0].end - waiting[0].start <= GROUP_OFFSETS:
+            if any(waiting[0].partition == span.partition for span in group):
                 break
-            group.append(left.popleft())
+            group.append(waiting.popleft())
             total += group[-1].end - group[-1].start
         yield group
 

@@ -56,12 +56,12 @@ class Assignment:
         """Take all partitions that are assigned to this task; return the next offset to read in each."""
         reader = self._reader
         self._epoch += 1
-        begun = self._begun(sorted(set(partitions).difference(reader.partitions)))
+        new_progress = self._new_progress(sorted(set(partitions).difference(reader.partitions)))
         for partition in reader.partitions.keys() - set(partitions):
             del reader.partitions[partition]
-        reader.partitions.update(begun)
-        if begun:
-            where = ", ".join(f"{partition} from {progress.position}" for partition, progress in begun.items())
+        reader.partitions.update(new_progress)
+        if new_progress:
+            where = ", ".join(f"{partition} from {progress.position}" for partition, progress in new_progress.items())
             _log.info("task %d reads %s", reader.context.this_task_id, where)
         reader.config.tuple_listener.on_partitions_reassigned(list(reader.partitions))
         return {partition: progress.position for partition, progress in reader.partitions.items()}
@@ -88,9 +88,9 @@ class Assignment:
         look = log.topics if self._has_refreshed else functools.partial(_first_topics, log)
         self._reader.context.offload(functools.partial(look, topics), functools.partial(self._refreshed, self._epoch))
 
-    def _refreshed(self, epoch: int, done: Future[list[Topic]]) -> None:
+    def _refreshed(self, epoch: int, future: Future[list[Topic]]) -> None:
         self._is_refreshing = False
-        failed = done.exception()
+        failed = future.exception()
         if not self._reader.is_active:
             return  # activate() looks again
         if failed is not None:
@@ -99,32 +99,32 @@ class Assignment:
         self._has_refreshed = True
         try:
             if epoch == self._epoch:  # else the answer may be older than the partitions; the next look has another
-                self._begin_again(done.result())
+                self._begin_again(future.result())
             if not self._reader.config.subscribe:
-                self._take_share(done.result())
+                self._take_share(future.result())
         except SourceFailure as error:
             self._reader.report(error)
 
-    def _begin_again(self, found: Sequence[Topic]) -> None:
+    def _begin_again(self, topics: Sequence[Topic]) -> None:
         """Go to the beginning of topics that were created again, although their logs may have the next offset."""
         reader = self._reader
-        ids = {partition: topic.id for topic in found for partition in topic.all_partitions()}
+        ids = {partition: topic.id for topic in topics for partition in topic.all_partitions()}
         for partition, progress in reader.partitions.items():
             if progress.topic_id == NO_ID:
                 progress.topic_id = ids.get(partition, NO_ID)
-        others = [
+        stale = [
             partition
             for partition, of in reader.partitions.items()
             if _is_another(of.topic_id, ids.get(partition, NO_ID))
         ]
-        for partition, start in reader.consumer.log.starts(others).items():
+        for partition, start in reader.consumer.log.starts(stale).items():
             if reader.seek(reader.partitions[partition], start):
                 reader.report_input(f"{partition}: the topic was deleted and created again; reading begins at {start}")
                 self.replace(partition, start, ids[partition])
 
-    def _take_share(self, found: Sequence[Topic]) -> None:
+    def _take_share(self, topics: Sequence[Topic]) -> None:
         config, consumer = self._reader.config, self._reader.consumer
-        chosen = config.topics.chosen(partition for topic in found for partition in topic.all_partitions())
+        chosen = config.topics.chosen(partition for topic in topics for partition in topic.all_partitions())
         share = set(config.partitioner.share(chosen, self._reader.context.this_task_index, self._tasks))
         before = set(self._reader.partitions)
         if share == before:
@@ -134,7 +134,7 @@ class Assignment:
         consumer.unassign(before - share)
         consumer.assign({partition: start for partition, start in starts.items() if partition not in before})
 
-    def _begun(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionProgress]:
+    def _new_progress(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionProgress]:
         """Return new progresses: from where this topology has committed, or as ``first_poll`` says."""
         if not partitions:
             return {}
@@ -143,7 +143,7 @@ class Assignment:
         ids = {topic.name: topic.id for topic in topics}
         stored, ranges = log.stored(partitions, self._reader.group_id), log.ranges(partitions)
         timed = log.at(partitions, self._reader.config.start_timestamp) if strategy.is_timestamp else {}
-        begun = {}
+        progress = {}
         for partition in partitions:
             topic_id, at = ids.get(partition.topic, NO_ID), stored.get(partition)
             metadata = None if at is None else CommitMetadata.parse(at.metadata)
@@ -156,8 +156,8 @@ class Assignment:
                 start = timed[partition]
             if not is_own:
                 acked = ()  # they say nothing of what this topology has processed
-            begun[partition] = self._progress(partition, start, topic_id, acked)
-        return begun
+            progress[partition] = self._progress(partition, start, topic_id, acked)
+        return progress
 
     def _resumed(
         self,
@@ -168,13 +168,13 @@ class Assignment:
         log: LogRange,
     ) -> tuple[int, Sequence[tuple[int, int]]]:
         """Return where to go on from a committed offset, and the acked ranges above it."""
-        known, why = metadata or CommitMetadata(""), ""
-        if _is_another(known.topic_id, topic_id):
+        stored_metadata, why = metadata or CommitMetadata(""), ""
+        if _is_another(stored_metadata.topic_id, topic_id):
             why = "the topic was deleted and created again"
         elif not log.begin <= stored.offset <= log.end:
             why = f"the log has [{log.begin}, {log.end}): records were deleted, or the topic was created again"
         if not why:
-            return stored.offset, [(first, min(last, log.end - 1)) for first, last in known.acked]
+            return stored.offset, [(first, min(last, log.end - 1)) for first, last in stored_metadata.acked]
         committed = f"{partition}: group {self._reader.group_id!r} has committed {stored.offset}"
         self._reader.report_input(f"{committed}, but {why}; reading begins at {log.begin}")
         return log.begin, ()
@@ -188,13 +188,13 @@ class Assignment:
 
 def _first_topics(log: KafkaLog, topics: TopicFilter) -> list[Topic]:
     """Ask which topics exist, and check that there is something to read."""
-    found = log.topics(topics)
-    nothing = check_topics(topics, found, log)
+    chosen = log.topics(topics)
+    nothing = check_topics(topics, chosen, log)
     if nothing is not None:
         _log.warning("%s. Those that come later are read", nothing)
-    return found
+    return chosen
 
 
-def _is_another(known: str, found: str) -> bool:
+def _is_another(known_id: str, found_id: str) -> bool:
     """Return whether two ids are of different topics; brokers before Kafka 2.8 give no ids."""
-    return NO_ID not in {known, found} and known != found
+    return NO_ID not in {known_id, found_id} and known_id != found_id

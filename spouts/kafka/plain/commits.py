@@ -65,9 +65,9 @@ class Commits:
         if not self._is_before_emits or self._commit(self._offsets(self._reader.partitions)):
             return
         for progress in self._reader.partitions.values():
-            back = progress.forget_polled()
-            if back is not None:
-                self._reader.seek(progress, back)
+            forgotten = progress.forget_polled()
+            if forgotten is not None:
+                self._reader.seek(progress, forgotten)
 
     def _take_answer(self) -> None:
         """Take the answer to the periodic commit, if it is there.
@@ -79,15 +79,15 @@ class Commits:
         3. The answer for 10 comes. The partition's progress stays at 20. A partition that was revoked, or whose topic
            was created again, has no progress now, or another one, which the answer does not touch.
         """
-        begun = self._begun
-        if begun is None or not begun.answer.done():
+        commit = self._begun
+        if commit is None or not commit.answer.done():
             return
         self._begun = None
-        error = begun.answer.exception()
+        error = commit.answer.exception()
         if error is not None:
             self._reader.report(error)  # the next commit covers this one
-        elif begun.answer.result():
-            for progress, offset in begun.offsets:
+        elif commit.answer.result():
+            for progress, offset in commit.offsets:
                 if self._reader.partitions.get(progress.partition) is progress:
                     self._committed(progress, offset)
 

@@ -147,34 +147,34 @@ def _connect_to_broker(settings: ConsumerSettings) -> KafkaConsumer:
     return BrokerConsumer(settings)
 
 
-def _first_poll(given: Any) -> Any:
-    if isinstance(given, dt.datetime | int):
-        return _since_1970(given, "first_poll")
-    return _member("first_poll", FirstPollOffsetStrategy, given)
+def _first_poll(value: Any) -> Any:
+    if isinstance(value, dt.datetime | int):
+        return _since_1970(value, "first_poll")
+    return _member("first_poll", FirstPollOffsetStrategy, value)
 
 
-def _since_1970(given: Any, name: str = "start_timestamp") -> int:
-    match given:
-        case dt.datetime() if given.tzinfo is not None:
-            return round(given.timestamp() * 1000)
-        case int() if not isinstance(given, bool) and given >= 0:
-            return given
-    raise ConfigError(f"{name} is {given!r}; give a datetime with a time zone, or ms since 1970")
+def _since_1970(value: Any, name: str = "start_timestamp") -> int:
+    match value:
+        case dt.datetime() if value.tzinfo is not None:
+            return round(value.timestamp() * 1000)
+        case int() if not isinstance(value, bool) and value >= 0:
+            return value
+    raise ConfigError(f"{name} is {value!r}; give a datetime with a time zone, or ms since 1970")
 
 
-def _guarantee(given: ProcessingGuarantee | str) -> ProcessingGuarantee:
-    return _member("processing_guarantee", ProcessingGuarantee, given)
+def _guarantee(value: ProcessingGuarantee | str) -> ProcessingGuarantee:
+    return _member("processing_guarantee", ProcessingGuarantee, value)
 
 
-def _member(name: str, kind: type[_E], given: Any) -> _E:
-    if isinstance(given, kind):
-        return given
+def _member(name: str, kind: type[_E], value: Any) -> _E:
+    if isinstance(value, kind):
+        return value
     for member in kind:
-        if isinstance(given, str) and given.lower() == member.value:
+        if isinstance(value, str) and value.lower() == member.value:
             return member
     allowed = ", ".join(repr(member.value) for member in kind)
     also = ", a datetime with a time zone, or ms since 1970" if kind is FirstPollOffsetStrategy else ""
-    raise ConfigError(f"{name} is {given!r}, which is no {kind.__name__}; choose one of {allowed}{also}")
+    raise ConfigError(f"{name} is {value!r}, which is no {kind.__name__}; choose one of {allowed}{also}")
 
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -186,8 +186,8 @@ def _positive_count(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None
     check_positive(attribute.name, value)
 
 
-def _client_properties(given: Mapping[str, Value] | None) -> ClientProperties:
-    return ClientProperties(given, RESERVED_PROPERTIES)
+def _client_properties(properties: Mapping[str, Value] | None) -> ClientProperties:
+    return ClientProperties(properties, RESERVED_PROPERTIES)
 
 
 @checked_class
@@ -291,10 +291,10 @@ class KafkaSpoutConfig:
 
         AT_LEAST_ONCE goes on at the earliest offset unless the properties say otherwise.
         """
-        given = self.properties.get(_OFFSET_RESET)
-        if given is None:
+        value = self.properties.get(_OFFSET_RESET)
+        if value is None:
             return "earliest" if self.is_at_least_once else None
-        return "error" if given == "none" else str(given)  # Java's name for librdkafka's "error"
+        return "error" if value == "none" else str(value)  # Java's name for librdkafka's "error"
 
 
 _NAMES = tuple(attribute.name for attribute in attrs.fields(KafkaSpoutConfig))

@@ -46,7 +46,7 @@ class DeadLetterHook(ABC):
     def take(self, letters: Sequence[DeadLetter]) -> None:
         """Keep records, durably.
 
-        *You* may be slow: calls run one after another, in a thread of their own. *txtopo* guarantees that a record's
+        *You* may be slow: calls run one after another, in a separate thread. *txtopo* guarantees that a record's
         offset is committed only after this has returned. If it raises, or the worker dies first, the record is
         processed again, and comes here again if it still fails.
         """
@@ -90,14 +90,14 @@ class _CalledHook(DeadLetterHook):
             self._function(letter)
 
 
-def dead_letter_hook(given: Any) -> DeadLetterHook | None:
+def dead_letter_hook(value: Any) -> DeadLetterHook | None:
     """Return what ``dead_letter`` means: the path of a Delta table, a function that takes a letter, a hook, or None."""
-    match given:
+    match value:
         case None | DeadLetterHook():
-            return given
+            return value
         case str() | os.PathLike():
-            return DeltaDeadLetters(os.fspath(given))
-        case _ if callable(given):
-            return _CalledHook(given)
+            return DeltaDeadLetters(os.fspath(value))
+        case _ if callable(value):
+            return _CalledHook(value)
         case _:
-            raise ConfigError(f"dead_letter must be the path of a table, a function or a DeadLetterHook, not {given!r}")
+            raise ConfigError(f"dead_letter must be the path of a table, a function or a DeadLetterHook, not {value!r}")

@@ -33,7 +33,7 @@ class GivenUp:
             self._run_hook()
             return
         self._reader.report_input(f"{message_id}: given up, {reason}; dead_letter would keep it")
-        self._reader.partitions[message_id.partition].done(message_id.offset)
+        self._reader.partitions[message_id.partition].record_done(message_id.offset)
 
     def _run_hook(self) -> None:
         """Call the hook in another thread; records that come meanwhile wait for its next call."""
@@ -41,20 +41,20 @@ class GivenUp:
         if hook is None or self._is_hook_running or not self._waiting:
             return
         self._is_hook_running = True
-        given, self._waiting = self._waiting, []
+        records, self._waiting = self._waiting, []
 
-        def on_done(done: Future[None]) -> None:
+        def on_done(future: Future[None]) -> None:
             self._is_hook_running = False
-            error = done.exception()
+            error = future.exception()
             if error is not None:
                 self._reader.collector.report_error(error)
-            for message_id, _ in given:
+            for message_id, _ in records:
                 # None if the partition was revoked while the hook ran: its new owner gives these records up again.
                 progress = self._reader.in_flight(message_id)
                 if progress is not None and error is None:
-                    progress.done(message_id.offset)
+                    progress.record_done(message_id.offset)
                 elif progress is not None:
                     progress.retry(message_id, self._reader.now_ms() + AGAIN_MS)
             self._run_hook()
 
-        self._reader.context.offload(functools.partial(hook.take, [letter for _, letter in given]), on_done)
+        self._reader.context.offload(functools.partial(hook.take, [letter for _, letter in records]), on_done)

@@ -44,15 +44,15 @@ class Lag:
 
     def total(self) -> int | None:
         """Return how many offsets are not committed up to the log ends that are known; None if none is."""
-        known = [progress for partition, progress in self._reader.partitions.items() if partition in self._ranges]
-        if not known:
+        measured = [progress for partition, progress in self._reader.partitions.items() if partition in self._ranges]
+        if not measured:
             return None
-        return sum(max(0, self._ranges[partition.partition].end - partition.committed_offset) for partition in known)
+        return sum(max(0, self._ranges[partition.partition].end - partition.committed_offset) for partition in measured)
 
-    def _refreshed(self, done: Future[dict[TopicPartition, LogRange]]) -> None:
+    def _refreshed(self, future: Future[dict[TopicPartition, LogRange]]) -> None:
         # A failure only costs the metrics of this minute.
-        if done.exception() is None and not self._reader.is_closed:
-            self._ranges = done.result()
+        if future.exception() is None and not self._reader.is_closed:
+            self._ranges = future.result()
             metrics = lag_metrics(self._reader.partitions.values(), self._ranges)
             _log.debug("task %d: %s", self._reader.context.this_task_id, metrics)
             self._reader.config.tuple_listener.on_metrics(metrics)

@@ -82,8 +82,8 @@ class CommitMetadata:
     def to_json(self) -> str:
         """Return it as JSON with Storm's keys, and ``acked`` and ``topicId`` unless they are empty."""
         values = {"topologyId": self.topology_id, "taskId": self.task_id, "threadName": self.thread_name}
-        own = {"acked": self.acked, "topicId": self.topic_id}
-        return json.dumps(values | {name: value for name, value in own.items() if value}, separators=(",", ":"))
+        more = {"acked": self.acked, "topicId": self.topic_id}
+        return json.dumps(values | {name: value for name, value in more.items() if value}, separators=(",", ":"))
 
     @classmethod
     def parse(cls, text: str | None) -> CommitMetadata | None:
@@ -180,26 +180,26 @@ class PartitionProgress:
 
     def polled(self, records: Sequence[KafkaRecord]) -> list[int]:
         """Take the records of a poll; return the failed offsets that are gone, as :meth:`passed` does."""
-        gone: list[int] = []
+        missing: list[int] = []
         for record in records:
-            gone += self.passed(record.offset)
+            missing += self.passed(record.offset)
             self.position = record.offset + 1
         self._to_emit.extend(records)
         self.head = max(self.head, self.position)
-        return gone
+        return missing
 
     def passed(self, position: int) -> list[int]:
         """Record that everything below a position was polled; return the failed offsets in between, which are gone."""
         if position <= self.position:
             return []
-        gone = []
+        missing = []
         if self._retries:
             between = slice(bisect_left(self._order, self.position), bisect_left(self._order, position))
-            gone = [offset for offset in self._order[between] if offset in self._retries]
+            missing = [offset for offset in self._order[between] if offset in self._retries]
         self.position = position
-        for offset in gone:
-            self.done(offset)
-        return gone
+        for offset in missing:
+            self.record_done(offset)
+        return missing
 
     def forget_polled(self) -> int | None:
         """Forget polled records that were not emitted; return where to seek to poll them again, if there are any."""
@@ -249,7 +249,7 @@ class PartitionProgress:
         """Return the record that was kept of a message in flight."""
         return self._in_flight[offset]
 
-    def done(self, offset: int) -> None:
+    def record_done(self, offset: int) -> None:
         """Record that a record was acked or given up, or is gone from the log."""
         assert offset >= self.committed_offset, f"{self.partition}: {offset} is below {self.committed_offset}"
         self._in_flight.pop(offset, None)

@@ -85,6 +85,6 @@ class Reader:
         if text is not None:  # without a traceback, which says nothing to the user
             self.collector.report_error(SourceFailure(text))
 
-    def report_input(self, what: str) -> None:
+    def report_input(self, text: str) -> None:
         """Report what is wrong with the input, and go on."""
-        self.collector.report_error(InputError(what))
+        self.collector.report_error(InputError(text))

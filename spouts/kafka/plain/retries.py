@@ -48,5 +48,5 @@ class ExponentialBackoff(RetryPolicy):
         if fails > self.retries_max:
             return None
         # Without a bound on the shift, the integer grows by a bit with each failure.
-        wanted = self.initial_ms if fails <= 1 else self.period_ms * (1 << min(fails - 1, _SHIFT_MAX))
-        return min(wanted, self.delay_max_ms)
+        delay_ms = self.initial_ms if fails <= 1 else self.period_ms * (1 << min(fails - 1, _SHIFT_MAX))
+        return min(delay_ms, self.delay_max_ms)

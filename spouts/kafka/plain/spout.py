@@ -148,7 +148,7 @@ class KafkaSpout(Spout):
         reader = self._reader
         progress = reader.in_flight(message_id)
         if progress is not None:
-            progress.done(message_id.offset)
+            progress.record_done(message_id.offset)
         self._listener.on_ack(message_id)
         if reader.is_active:
             # next_tuple is not called while topology.max.spout.pending is reached; without commits here, records that
@@ -193,11 +193,11 @@ class KafkaSpout(Spout):
             if target is None or self._reader.seek(progress, target):  # after a failed seek, the next poll tries again
                 pollable.append(partition)
         try:
-            found = consumer.poll(pollable, 0, config.batch_records_max)
+            polled = consumer.poll(pollable, 0, config.batch_records_max)
         except SourceFailure as error:
             self._reader.report(error)
             return
-        for partition, records in found.items():
+        for partition, records in polled.items():
             if partition in self._partitions:  # a rebalance in the poll may have taken it away
                 self._receive(self._partitions[partition], records)
         for partition in pollable:
@@ -206,7 +206,7 @@ class KafkaSpout(Spout):
                 # It went back for a retry and got no record: what the consumer passes has been compacted or deleted.
                 position = consumer.position(partition) or 0
                 _log_gone(again, again.passed(min(again.head, position)))
-        if found:
+        if polled:
             self._commits.commit_before_emits()
 
     def _receive(self, progress: PartitionProgress, records: Sequence[KafkaRecord]) -> None:
@@ -223,8 +223,8 @@ class KafkaSpout(Spout):
         if now < self._emits_from_ms:
             return
         for progress in self._partitions.values():
-            while (found := progress.next_record(now)) is not None:
-                if self._emit(progress, *found):
+            while (next_record := progress.next_record(now)) is not None:
+                if self._emit(progress, *next_record):
                     return
 
     def _emit(self, progress: PartitionProgress, message_id: MessageId, record: KafkaRecord) -> bool:
@@ -244,7 +244,7 @@ class KafkaSpout(Spout):
         progress.emitted(message_id, None if config.dead_letter is None else record)
         if translated is None:
             if self._is_at_least_once:
-                progress.done(message_id.offset)
+                progress.record_done(message_id.offset)
                 self._listener.on_ack(message_id)
             return False
         emitted = routed(translated, config.translator)
@@ -267,7 +267,7 @@ class KafkaSpout(Spout):
         self._given_up.add(message_id, record, reason)
 
 
-def _log_gone(progress: PartitionProgress, gone: Sequence[int]) -> None:
-    if gone:
+def _log_gone(progress: PartitionProgress, offsets: Sequence[int]) -> None:
+    if offsets:
         words = "%s: %d failed records are gone (%d and later), compacted or deleted; they count as done"
-        _log.warning(words, progress.partition, len(gone), gone[0])
+        _log.warning(words, progress.partition, len(offsets), offsets[0])

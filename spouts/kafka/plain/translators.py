@@ -190,9 +190,9 @@ class ByTopicRecordTranslator(RecordTranslator):
     def _take(self, translator: RecordTranslator) -> None:
         offered: Mapping[str, Fields] = {stream: translator.fields_for(stream) for stream in translator.streams()}
         for stream, fields in offered.items():
-            known = self._fields.get(stream, fields)
-            if known.names != fields.names:
-                raise ConfigError(f"stream {stream!r} has the fields {known} of another translator, not {fields}")
+            declared = self._fields.get(stream, fields)
+            if declared.names != fields.names:
+                raise ConfigError(f"stream {stream!r} has the fields {declared} of another translator, not {fields}")
         self._fields.update(offered)
 
 
@@ -218,7 +218,7 @@ def translator_for(fields: Fields | None, deserializer: Any) -> RecordTranslator
 
 def _by_names(function: Callable[[KafkaRecord], Any], fields: Fields) -> Callable[[KafkaRecord], Translated]:
     def values(record: KafkaRecord) -> Translated:
-        made: Translated | Mapping[str, Any] = function(record)
-        return [made.get(name) for name in fields] if isinstance(made, Mapping) else made
+        translated: Translated | Mapping[str, Any] = function(record)
+        return [translated.get(name) for name in fields] if isinstance(translated, Mapping) else translated
 
     return values

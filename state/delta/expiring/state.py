@@ -55,7 +55,7 @@ _EXPIRES_TYPE = pa.timestamp("us", tz="UTC")
 
 
 class DeltaExpiringRows(DeltaRows):
-    """A table of rows that expire, in its own Delta table, with the columns of the fields and txid.
+    """A table of rows that expire, in a Delta table, with the columns of the fields and txid.
 
     Committers put rows with ``append``, and take out those that have expired with ``take_expired``. It is for the open
     windows of a committer, or the keys that it remembers for a while, and not for readers: others may read it, but only

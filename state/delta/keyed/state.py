@@ -54,7 +54,7 @@ _TIME_TYPE = pa.timestamp("us", tz="UTC")
 
 
 class DeltaState(DeclaredKeys, DeclaredDeltaTable):
-    """A keyed state in its own Delta table, with the columns of key fields, value fields and txid.
+    """A keyed state in a Delta table, with the columns of key fields, value fields and txid.
 
     The table of an opaque state also has the previous value of each value field.
 

@@ -97,7 +97,7 @@ def _by_delta_rs(folder: Folder, parts: Iterable[str], first: int, entries: Iter
         log = Path(copy) / LOG_FOLDER
         log.mkdir()
         for path in parts:
-            (Path(copy) / path).parent.mkdir(exist_ok=True)  # a part may be in a folder of its own
+            (Path(copy) / path).parent.mkdir(exist_ok=True)  # a part may be in a separate folder
             (Path(copy) / path).write_bytes(folder.get(path))
         version = first - 1
         for version, entry in enumerate(entries, first):

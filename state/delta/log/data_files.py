@@ -384,7 +384,7 @@ class DataFolder:
         probe, first = current_probe(), 0
         if dead is None:
             dead = BitMap64() if with_dead else self.dead(file)
-        # Who reads in portions has a thread of its own, or an executor's core. Arrow's threads would each keep memory.
+        # Who reads in portions has a separate thread, or an executor's core. Arrow's threads would each keep memory.
         batches = self._open(file).iter_batches(self.sizes.portion_rows, columns=schema.names, use_threads=False)
         for batch in batches:
             rows = _of_table(file, pa.Table.from_batches([batch]), schema)

@@ -1,7 +1,7 @@
 """Deletion vectors: which rows of a data file are dead, although the file has them.
 
 A *vector* is a bitmap of positions in a file, from 0 on. The log has a descriptor of it beside the file, and the bitmap
-lies in a file of its own, which may hold those of several data files. Vector files, like data files, are written before
+lies in a separate file, which may hold those of several data files. Vector files, like data files, are written before
 the log names them, in the same folder, and never changed.
 
 Of the three ways to say where a bitmap is, txtopo writes one: a file with a prefix, the folder, before its name.

@@ -23,7 +23,7 @@ These histories show why a view is never torn. A, B and C are coordinators, each
   is read at 4. 4. The end of the journal is B's now, so the reader starts over. It cannot miss that, because B's header
   is durable before B writes a group.
 - *A zombie.* 1. A is paused. 2. B takes the lead, opens all tables, which fences them, and begins its file. 3. A
-  continues and enters a group: in its own file, which readers no longer use; or, before B's file is begun, in the
+  continues and enters a group: in a separate file, which readers no longer use; or, before B's file is begun, in the
   newest file. Its tables refuse the group then, so the reader takes N from before it: A's last committed transaction,
   as B found it.
 - *A repair or a rewind.* 1. It rolls X back to 4. 2. The reader finds X at 4, rolled back in an epoch without a

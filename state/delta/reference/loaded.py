@@ -243,7 +243,7 @@ class LoadedVersion(ReferenceTable):
     def checked(self, index: HashIndex) -> LoadedVersion:
         """Return it with an index, unless it takes too much memory."""
         made = attrs.evolve(self, index=index)
-        made._source.check_bytes(made.nbytes)  # noqa: SLF001 - of its own class
+        made._source.check_bytes(made.nbytes)  # noqa: SLF001 - of this class
         return made
 
     def take_out(self, index: HashIndex, numbers: Positions) -> None:

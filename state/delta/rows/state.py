@@ -34,7 +34,7 @@ from txtopo.columnar.conversion import python_rows
 
 
 class DeltaRows(DeclaredRows, DeclaredDeltaTable):
-    """A table of rows without keys in its own Delta table, with the columns of the fields and txid.
+    """A table of rows without keys in a Delta table, with the columns of the fields and txid.
 
     Bolts put rows with ``append`` and ``replace_partitions``, and cannot read single rows.
 

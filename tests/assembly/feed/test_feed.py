@@ -10,7 +10,7 @@ import pytest
 from state import MemoryStore, TransactionalState
 from tests.api.components.test_partitioned import Log, LogSpout
 from txtopo.api.components.partitioned import as_transactional
-from txtopo.api.components.planned import Planned, Turn
+from txtopo.api.components.planned import BeginReason, Planned
 from txtopo.api.components.spout import Coordinator, Lag
 from txtopo.api.store import Lead, Store
 from txtopo.assembly.feed.asked_spout import AskedSpout
@@ -33,7 +33,9 @@ def ask(first_txid: int, count: int, previous: Any, before: Planned = BEFORE) ->
     return CreateMetadata(first_txid, count, None if previous is None else {"spout": previous}, before)
 
 
-def planned(txid: int, metadata: Any, turn: Turn = Turn.INPUT, at_secs: float = NOW_SECS) -> TransactionMetadata:
+def planned(
+    txid: int, metadata: Any, turn: BeginReason = BeginReason.INPUT, at_secs: float = NOW_SECS
+) -> TransactionMetadata:
     return TransactionMetadata(txid, {"spout": metadata}, Planned(round(at_secs * 1_000), turn))
 
 
@@ -179,10 +181,11 @@ def test_lag_of_a_partitioned_spout() -> None:
 
 
 class Clock:
-    """A clock that only sleeping moves."""
+    """A clock that only sleeping moves, and the processor time of whoever asks."""
 
     def __init__(self) -> None:
         self.now = 100.0
+        self.cpu = 0.0
         self.slept: list[float] = []
 
     def sleep(self, secs: float) -> None:
@@ -191,25 +194,29 @@ class Clock:
 
 
 class Late(Coordinator):
-    """Has nothing until a moment; each answer takes some time."""
+    """Has nothing until a moment; each answer takes some time, of which it may compute."""
 
-    def __init__(self, clock: Clock, ready_at: float, answer_secs: float = 0.0) -> None:
-        self.clock, self.ready_at, self.answer_secs = clock, ready_at, answer_secs
+    def __init__(self, clock: Clock, ready_at: float, answer_secs: float = 0.0, *, computes: bool = True) -> None:
+        self.clock, self.ready_at, self.answer_secs, self.computes = clock, ready_at, answer_secs, computes
         self.asked = 0
 
     def is_ready(self) -> bool:
         self.asked += 1
         self.clock.now += self.answer_secs
+        self.clock.cpu += self.answer_secs * self.computes
         return self.clock.now >= self.ready_at
 
     def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
         return txid
 
 
+def feed_of(coordinator: Coordinator, clock: Clock) -> SpoutFeed:
+    spouts, cpu_secs = [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.cpu
+    return SpoutFeed(spouts, lambda: clock.now, clock.sleep, cpu_secs=cpu_secs, wall_secs=lambda: NOW_SECS)
+
+
 def asked(coordinator: Coordinator, clock: Clock, requests: int = 1) -> list[MetadataCreated]:
-    feed = SpoutFeed(
-        [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
-    )
+    feed = feed_of(coordinator, clock)
     return [feed.create(ask(1, 1, None), committed=0) for _ in range(requests)]
 
 
@@ -231,12 +238,10 @@ def test_a_request_waits_for_the_source() -> None:
 
 
 def test_a_source_that_has_waited_long_is_asked_seldom() -> None:
-    """A hundred times a second after a second; once it has had something, every two milliseconds again."""
+    """A hundred times a second after a second; ten milliseconds after it has had something, every two again."""
     clock = Clock()
     coordinator = Late(clock, 102.0)
-    feed = SpoutFeed(
-        [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
-    )
+    feed = feed_of(coordinator, clock)
     waited = [feed.create(ask(1, 1, None), committed=0) for _ in range(10)]
     before, coordinator.asked = coordinator.asked, 0
     waited += [feed.create(ask(1, 1, None), committed=0) for _ in range(5)]
@@ -245,9 +250,10 @@ def test_a_source_that_has_waited_long_is_asked_seldom() -> None:
     while feed.create(ask(1, 1, None), committed=0) == NOTHING:
         pass
     assert clock.now <= 102.01
-    coordinator.ready_at, began = clock.now + 0.0305, clock.now
+    coordinator.ready_at, began, coordinator.asked = clock.now + 0.0305, clock.now, 0
     feed.create(ask(2, 1, 1), committed=1)
     assert clock.now - began < 0.033
+    assert coordinator.asked <= 16
 
 
 def test_asking_takes_a_hundredth_of_the_time_at_most() -> None:
@@ -258,16 +264,19 @@ def test_asking_takes_a_hundredth_of_the_time_at_most() -> None:
     assert coordinator.asked * 0.005 <= (clock.now - 100.0) / 100 + 0.005
 
 
-def test_a_slow_answer_keeps_the_source_waiting_for_a_second_at_most() -> None:
-    """A question to a dead broker takes half a second, and the broker may be back in the next."""
+@pytest.mark.parametrize(
+    ("answer_secs", "computes", "late_secs"), [(0.5, True, 1.0), (0.5, False, 0.01), (0.0075, False, 0.01)]
+)
+def test_a_slow_answer_does_not_keep_the_source_waiting(
+    answer_secs: float, late_secs: float, *, computes: bool
+) -> None:
+    """For a second at most; for nothing if the answer waited: for a broker that is away, or for a core."""
     clock = Clock()
-    coordinator = Late(clock, 110.0, answer_secs=0.5)
-    feed = SpoutFeed(
-        [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
-    )
+    coordinator = Late(clock, 110.0, answer_secs, computes=computes)
+    feed = feed_of(coordinator, clock)
     while feed.create(ask(1, 1, None), committed=0) == NOTHING:
         assert clock.now < 120.0
-    assert clock.now <= 110.0 + 1.0 + 3 * coordinator.answer_secs
+    assert clock.now <= 110.0 + late_secs + 3 * answer_secs
 
 
 def test_a_failing_source_is_asked_after_a_pause() -> None:
@@ -295,14 +304,12 @@ def test_a_source_that_can_wait_wakes_the_request(answer_secs: float) -> None:
 
     clock = Clock()
     coordinator = Waking(clock, 101.05, answer_secs)
-    feed = SpoutFeed(
-        [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
-    )
+    feed = feed_of(coordinator, clock)
     while (event := feed.create(ask(1, 1, None), committed=0)) == NOTHING:
         assert clock.now < 102.0
     assert event.begun == (planned(1, 1),)
     assert clock.now <= 101.05 + 4 * answer_secs + 1e-6
-    assert coordinator.asked * answer_secs <= 0.05 + 4 * answer_secs
+    assert coordinator.asked <= 25
     assert sum(clock.slept) == 0.0, "it sleeps in wait_ready"
 
 
@@ -420,16 +427,16 @@ def answer(
 
 def test_a_quiet_source() -> None:
     """Once the time is up, a transaction without input begins, with the metadata of the one before; not earlier."""
-    quiet = MetadataCreated((planned(8, "before", Turn.QUIET, 1.0),), SourceStatus.WAITING)
+    quiet = MetadataCreated((planned(8, "before", BeginReason.QUIET, 1.0),), SourceStatus.WAITING)
     assert answer(Status(), asked_ms=900) == quiet
     assert answer(Status(), asked_ms=900, now_ms=999) == NOTHING
     assert answer(Status(), asked_ms=900, quiet_ms=None) == NOTHING
-    assert answer(Status(), asked_ms=900, before=Planned(900, Turn.QUIET)) == quiet
+    assert answer(Status(), asked_ms=900, before=Planned(900, BeginReason.QUIET)) == quiet
 
 
 def test_a_stop_is_no_silence() -> None:
     """A run that begins long after the last transaction listens first: input may have come in the meantime."""
-    quiet = MetadataCreated((planned(8, "before", Turn.QUIET, 1.0),), SourceStatus.WAITING)
+    quiet = MetadataCreated((planned(8, "before", BeginReason.QUIET, 1.0),), SourceStatus.WAITING)
     assert answer(Status(), asked_ms=901, before=Planned(0)) == NOTHING
     assert answer(Status(), asked_ms=900, before=Planned(0)) == quiet
 
@@ -438,7 +445,7 @@ def test_none_is_quiet_that_should_not_be() -> None:
     """No transaction without input begins before the first input, behind uncommitted ones, or after the end."""
     assert answer(Status(), asked_ms=0, first_txid=1, committed=0) == NOTHING
     assert answer(Status(), asked_ms=0, committed=6) == NOTHING
-    assert answer(Status(), asked_ms=0, before=Planned(0, Turn.END)) == NOTHING
+    assert answer(Status(), asked_ms=0, before=Planned(0, BeginReason.END)) == NOTHING
     assert answer(Status(SourceStatus.READY)).begun == (planned(8, 8, at_secs=1.0),)
 
 
@@ -456,11 +463,11 @@ def test_the_end() -> None:
     """It begins by itself, behind the last input; the source counts as exhausted only then."""
     assert answer(Status(SourceStatus.READY)).source is SourceStatus.READY
     assert answer(Status(SourceStatus.READY), at_end=False).source is SourceStatus.EXHAUSTED
-    end = MetadataCreated((planned(8, "before", Turn.END, 1.0),), SourceStatus.EXHAUSTED)
-    for turn in (Turn.INPUT, Turn.QUIET):
+    end = MetadataCreated((planned(8, "before", BeginReason.END, 1.0),), SourceStatus.EXHAUSTED)
+    for turn in (BeginReason.INPUT, BeginReason.QUIET):
         assert answer(Status(SourceStatus.EXHAUSTED), before=Planned(900, turn)) == end
     over = MetadataCreated((), SourceStatus.EXHAUSTED)
-    assert answer(Status(SourceStatus.EXHAUSTED), before=Planned(900, Turn.END)) == over
+    assert answer(Status(SourceStatus.EXHAUSTED), before=Planned(900, BeginReason.END)) == over
     assert answer(Status(SourceStatus.EXHAUSTED), at_end=False) == over
     assert answer(Status(SourceStatus.EXHAUSTED), first_txid=1, committed=0) == over
 
@@ -498,8 +505,10 @@ class Opaque(Status):
         return [0]
 
 
-@pytest.mark.parametrize(("previous", "turn"), [(None, Turn.INPUT), ({}, Turn.INPUT), ({}, Turn.QUIET)])
-def test_a_roll_back_is_told(previous: Any, turn: Turn) -> None:
+@pytest.mark.parametrize(
+    ("previous", "turn"), [(None, BeginReason.INPUT), ({}, BeginReason.INPUT), ({}, BeginReason.QUIET)]
+)
+def test_a_roll_back_is_told(previous: Any, turn: BeginReason) -> None:
     """Whatever the transaction is that it goes back to, also none: what came after it is to be taken again."""
     coordinator, clock = Opaque(SourceStatus.READY), Clock()
     feed = SpoutFeed(
@@ -520,6 +529,6 @@ def test_what_took_nothing_is_not_told() -> None:
     feed = SpoutFeed(
         [AskedSpout("spout", coordinator, OPAQUE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
     )
-    for first_txid, turn in ((5, Turn.QUIET), (6, Turn.QUIET), (7, Turn.INPUT)):
+    for first_txid, turn in ((5, BeginReason.QUIET), (6, BeginReason.QUIET), (7, BeginReason.INPUT)):
         feed.create(ask(first_txid, 1, {}, Planned(0, turn)), committed=first_txid - 1)
     assert coordinator.told == [4, 6]

@@ -20,7 +20,7 @@ from tests.cluster.supervisors import DriverCluster
 from tests.engine.test_metrics import PROGRESS, REPORT, values_of
 from tests.waiting import DEADLINE_SECS
 from txtopo.cluster.driver.folder import DriverFolder
-from txtopo.engine.exposition import WrittenMetrics, written
+from txtopo.engine.exposition import WrittenMetrics, metrics_file
 from txtopo.engine.metrics import RunMetrics
 
 NAME = "counting"
@@ -31,7 +31,7 @@ def driver(folder: Path, topology: str, progress: object) -> Path:
     folder.mkdir()
     metrics = RunMetrics(topology)
     metrics.progressed(progress)
-    with written(metrics, DriverFolder(folder).metrics):
+    with metrics_file(metrics, DriverFolder(folder).metrics):
         pass
     return DriverFolder(folder).metrics
 

@@ -547,9 +547,11 @@ def test_other_reductions_differ():
 
 def test_a_condition_is_told_from_a_field():
     """What a table is folded from says which field is the condition: it may be the one that is aggregated, too."""
-    assert Count("y").told != Count(where="y").told
-    assert Min("y").told != Min("y", where="y").told
-    of_changes = [retracting({"n": Count(), "x": each})["x"].told for each in (Min("y"), Min("y", where="y"))]
+    assert Count("y").definition != Count(where="y").definition
+    assert Min("y").definition != Min("y", where="y").definition
+    of_changes = [retracting({"n": Count(), "x": each})["x"].definition for each in (Min("y"), Min("y", where="y"))]
     assert of_changes[0] != of_changes[1]
-    sums = [retracting({"n": Count(), "x": each})["x"].told for each in (Sum("a", where="y"), Mean("a", where="y"))]
+    sums = [
+        retracting({"n": Count(), "x": each})["x"].definition for each in (Sum("a", where="y"), Mean("a", where="y"))
+    ]
     assert sums == ["Mean(a, where=y)"] * 2

@@ -10,7 +10,7 @@ from tests.harness.mutants.bugs import BUGS, Bug
 
 ROOT = Path(__file__).resolve().parents[3]
 MUTMUT = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]
-CAUGHT_IN_CI = ("cleanup one too far", "an ack that names a dead incarnation accepted")
+CAUGHT_IN_CI = ("cleanup one too far", "an ack that names a dead generation accepted")
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

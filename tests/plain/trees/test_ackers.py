@@ -9,7 +9,7 @@ TIMEOUT_SECS = 30.0
 
 
 def ackers_of(*numbers: int) -> Ackers:
-    """Return ackers in incarnation 3, beside 2; the incarnations 0 and 1 are dead."""
+    """Return ackers in generation 3, beside 2; the generations 0 and 1 are dead."""
     return Ackers(numbers, {2, 3}, TIMEOUT_SECS, 0.0)
 
 
@@ -45,7 +45,7 @@ def test_each_root_is_told_of_once(numbers):
     assert ackers.messages == len(roots) + len(failed) + len(reset), "acks are counted by the bolts"
 
 
-def test_dead_incarnations():
+def test_dead_generations():
     """A tree that has touched one fails: one that died before these ackers began, and one that dies later."""
     ackers, (early, late, other) = ackers_of(5), roots_of(5)
     ackers.init({early: (1, 1 << 1), late: (1, 1 << 2), other: (1, 1 << 3)}, 7)

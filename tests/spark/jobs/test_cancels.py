@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.full_disk import no_descriptor_left
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.errors import JobFailure
-from txtopo.spark.jobs.cancels import Cancels
+from txtopo.spark.jobs.cancels import JobCanceller
 from txtopo.spark.jobs.workers import SparkWorkers
 
 
@@ -60,7 +60,7 @@ def context() -> Context:
 
 def test_before_spark_has_the_job(context: Context) -> None:
     """It is repeated until the job has ended, and only for its group."""
-    made = Cancels(context, repeat_secs=0.01)  # type: ignore[arg-type]
+    made = JobCanceller(context, repeat_secs=0.01)  # type: ignore[arg-type]
     with made.running("a"):
         made.cancel("a")
         wait_for("three cancels that are lost", lambda: context.cancelled["a"] >= 3)
@@ -72,7 +72,7 @@ def test_before_spark_has_the_job(context: Context) -> None:
 
 def test_before_the_job_begins(context: Context) -> None:
     """It does not begin; the next one of that name does."""
-    made = Cancels(context, repeat_secs=0.01)  # type: ignore[arg-type]
+    made = JobCanceller(context, repeat_secs=0.01)  # type: ignore[arg-type]
     made.cancel("a")
     with pytest.raises(JobFailure, match="cancelled"), made.running("a"):
         raise AssertionError("begun")

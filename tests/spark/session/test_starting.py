@@ -69,7 +69,7 @@ END = b"EOFError\n"
 
 def passed(lines: list[bytes]) -> list[bytes]:
     words = TracebackFilter()
-    return [printed for line in lines for printed in words.without(line)] + words.rest()
+    return [printed for line in lines for printed in words.without(line)] + words.lines_held()
 
 
 def test_parting_words() -> None:

@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from spouts.files.listing import InputFile
-from spouts.files.taken_log import Admitted, FileLog, LogPlace
+from spouts.files.taken_log import AdmittedFile, FileLog, LogPlace
 from state import MemoryState, MemoryStore, SqliteStore, read_table, read_tables
 from state.stores.zookeeper import ZooKeeperStore
 from tests.budgets import examples
@@ -136,7 +136,7 @@ def test_a_log_of_many_names(kind: str, zookeeper: ZooKeeperServer, tmp_path: Pa
             log.admit(files, 0)
             log.remove(range(0, 30_000, 3))
         assert len(log) == 20_000
-        assert log.of_name(files[1].name) == Admitted(1, files[1].name, 1, 1)
+        assert log.of_name(files[1].name) == AdmittedFile(1, files[1].name, 1, 1)
         assert (files[0].name in log, log.next_number) == (False, 30_000)
         store.close()
 

@@ -18,17 +18,19 @@ from typing import Any
 import attrs
 
 from spouts import MemoryTransactionalSpout
+from state.memory import MemoryState
 from state.stores.memory import MemoryPlace, MemoryStore
 from tests.bolts import Take
 from txtopo import Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.components.planned import Planned
 from txtopo.api.state import OpenedState
-from txtopo.api.values import StateKind, TransactionalValue
+from txtopo.api.values import TransactionalValue
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import LostLead, TxtopoError
 from txtopo.failpoints import ProcessDeath, armed
 from txtopo.testing.checkers import Version
-from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
+from txtopo.testing.simulation.tables.state import SimulatedState
+from txtopo.testing.simulation.tables.table import SimulatedTable
 from txtopo.transactional.commit.groups import GroupCommitter
 from txtopo.transactional.commit.phases import GroupOutcome
 from txtopo.transactional.core.actions import AssignedAttempt, Commit
@@ -41,16 +43,8 @@ TABLES = ("one", "two")
 TOPOLOGY = "explored"
 CRASHES_MAX = 2
 
+DECLARED = MemoryState(Fields("name"), Fields("history"))
 _KEY = "history"
-
-
-@attrs.frozen
-class Declared:
-    """What a simulated state copies."""
-
-    key: Fields = attrs.field(factory=lambda: Fields("name"))
-    value: Fields = attrs.field(factory=lambda: Fields("history"))
-    kind: StateKind = StateKind.TRANSACTIONAL
 
 
 @attrs.frozen
@@ -236,10 +230,10 @@ class World:
 
     def _coordinate(self) -> None:
         self.place.forget_holder(TOPOLOGY)
-        states = {name: SimulatedState(Declared(), table) for name, table in self.tables.items()}
+        states = {name: SimulatedState(DECLARED, table) for name, table in self.tables.items()}
         lead = MemoryStore(self.place).take_lead(TOPOLOGY, "test")
         coordinator_state = CoordinatorState(MemoryStore(self.place), lead, TOPOLOGY)
-        recovered = recover(TOPOLOGY, states, coordinator_state)
+        recovered = recover(TOPOLOGY, states, coordinator_state, contextlib.ExitStack())
         committer = GroupCommitter(
             self._factory,
             recovered.states,
@@ -316,7 +310,7 @@ def explore(groups: int) -> int:
     builder = TransactionalTopologyBuilder(TOPOLOGY, "spout", spout, 1)
     builder.set_committer_bolt("nothing", Nothing()).global_grouping("spout")
     for name in TABLES:
-        builder.set_state(name, SimulatedState(Declared(), SimulatedTable(name, lambda *_: None)))
+        builder.set_state(name, SimulatedState(DECLARED, SimulatedTable(name, lambda *_: None)))
     plan = builder.build().plan
     factory = TaskFactory(plan, Config(), prototypes_of(plan))
     seen: set[tuple[Any, ...]] = set()

@@ -203,7 +203,7 @@ class AnyHistory(RuleBasedStateMachine):
     def begin(self, workers: int) -> None:
         self.pool = Pool()
         self.now = 0.0
-        self.incarnations = 0
+        self.generations = 0
         self.numbers = 0
         self.absent = set(range(workers))
         self.living: dict[int, int] = {}
@@ -215,15 +215,15 @@ class AnyHistory(RuleBasedStateMachine):
         self.settled: Counter[tuple[int, int]] = Counter()
         """By job and attempt, how often it was answered or lost."""
         self.given: dict[tuple[int, int], list[tuple[int, Place]]] = {}
-        """By incarnation, the calls that it was told and has not answered."""
+        """By generation, the calls that it was told and has not answered."""
         self.said: list[Heard] = []
 
     def tell(self, event) -> None:
         for action in self.pool.handle(event, self.now):
             match action:
-                case Tell(worker, incarnation, message):
-                    assert self.living[worker] == incarnation, "only living workers are told something"
-                    self.hear((worker, incarnation), message)
+                case Tell(worker, generation, message):
+                    assert self.living[worker] == generation, "only living workers are told something"
+                    self.hear((worker, generation), message)
                 case Answer(number, index) | Lose(number, index, _):
                     assert not self.ended[number], "nothing comes after a job's end"
                     self.settled[number, index] += 1
@@ -231,8 +231,8 @@ class AnyHistory(RuleBasedStateMachine):
                     self.ended[number] += 1
                     if error is None:
                         assert all(self.settled[number, index] == 1 for index in range(self.asked[number]))
-                case EndWorker(worker, incarnation):
-                    assert self.living[worker] == incarnation
+                case EndWorker(worker, generation):
+                    assert self.living[worker] == generation
                 case Renew(number):
                     assert not self.ended[number]
 
@@ -267,20 +267,20 @@ class AnyHistory(RuleBasedStateMachine):
     def join(self, data) -> None:
         worker = data.draw(st.sampled_from(sorted(self.absent)))
         self.absent.remove(worker)
-        self.incarnations += 1
-        self.living[worker] = self.incarnations
-        self.given[worker, self.incarnations] = []
-        self.tell(Joined(worker, self.incarnations))
+        self.generations += 1
+        self.living[worker] = self.generations
+        self.given[worker, self.generations] = []
+        self.tell(Joined(worker, self.generations))
 
     @precondition(lambda self: self.living)
     @rule(data=st.data())
     def die(self, data) -> None:
         worker = data.draw(st.sampled_from(sorted(self.living)))
-        incarnation = self.living.pop(worker)
+        generation = self.living.pop(worker)
         self.absent.add(worker)
-        self.dead.append((worker, incarnation))
-        self.tell(Lost(worker, incarnation))
-        self.tell(Lost(worker, incarnation))
+        self.dead.append((worker, generation))
+        self.tell(Lost(worker, generation))
+        self.tell(Lost(worker, generation))
 
     @precondition(lambda self: any(self.given[who] for who in self.living.items()))
     @rule(data=st.data())
@@ -294,7 +294,7 @@ class AnyHistory(RuleBasedStateMachine):
     @precondition(lambda self: any(self.given[who] for who in self.dead))
     @rule(data=st.data())
     def answer_late(self, data) -> None:
-        """A dead incarnation answers: nothing changes, which the invariants see."""
+        """A dead generation answers: nothing changes, which the invariants see."""
         who = data.draw(st.sampled_from(sorted(who for who in self.dead if self.given[who])))
         number, place = self.given[who].pop()
         assert self.pool.handle(Heard(*who, Answered(number, place, b"late")), self.now) == []

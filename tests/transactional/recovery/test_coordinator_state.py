@@ -9,16 +9,24 @@ import pytest
 
 from state import MemoryStore, SqliteStore
 from state.stores.memory import MemoryLead, MemoryPlace
-from txtopo.api.components.planned import Planned, Turn
+from txtopo.api.components.planned import BeginReason, Planned
 from txtopo.api.store import VALUE_BYTES_MAX, Delete, Put
 from txtopo.errors import DivergenceError, RuleError
 from txtopo.journal.folders import ASIDES_MAX
 from txtopo.journal.turns import Timeline
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, as_json
-from txtopo.transactional.recovery.ending_plans import end_by_replacing, end_by_setting_aside, end_plan, remove_all
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group
 from txtopo.transactional.recovery.large_notes import NotePlace
-from txtopo.transactional.recovery.plans import StartAnew, record_plan, recorded_plan
+from txtopo.transactional.recovery.plans import (
+    StartAnew,
+    end_by_replacing,
+    end_by_setting_aside,
+    end_plan,
+    record_plan,
+    recorded_plan,
+    remove_all,
+)
+from txtopo.transactional.recovery.values import as_json
 
 
 def opened(store: MemoryStore) -> CoordinatorState:
@@ -106,7 +114,10 @@ def test_a_part_of_a_note_is_lost() -> None:
 def test_begun_transactions_are_read_as_they_were_saved(metadata: Any) -> None:
     """Whatever the metadata holds, it and the time come back to the next leader."""
     store = MemoryStore()
-    begun = (TransactionMetadata(4, metadata, Planned(5)), TransactionMetadata(5, metadata, Planned(6, Turn.QUIET)))
+    begun = (
+        TransactionMetadata(4, metadata, Planned(5)),
+        TransactionMetadata(5, metadata, Planned(6, BeginReason.QUIET)),
+    )
     opened(store).save_metadata(begun)
     assert opened(store).begun(3) == begun
 
@@ -128,7 +139,7 @@ def test_the_largest_metadata_fits_with_its_time() -> None:
     """What the source accepts the store takes, with the longest time."""
     fitting = "x" * (VALUE_BYTES_MAX - 102)
     assert as_json(fitting) == fitting
-    opened(MemoryStore()).save_metadata([TransactionMetadata(1, fitting, Planned(10**18, Turn.INPUT))])
+    opened(MemoryStore()).save_metadata([TransactionMetadata(1, fitting, Planned(10**18, BeginReason.INPUT))])
     with pytest.raises(RuleError, match="keep offsets in it"):
         as_json(fitting + "x")
 
@@ -147,8 +158,7 @@ def test_copies_of_old_repairs_go() -> None:
     """What the last ones have replaced stays."""
     store = MemoryStore()
     state = opened(store)
-    state.check_spouts({"spout": "repeatable"})
-    state.begin()
+    state.begin({"spout": "repeatable"})
     for number in range(1, ASIDES_MAX + 3):
         end_by_replacing(state, "i", {"spout": "repeatable"}, CommittedMark(number), Timeline(), number)
     assert state.values.asides() == list(range(3, ASIDES_MAX + 3))
@@ -160,8 +170,7 @@ def test_the_end_of_a_repair_that_a_store_splits(monkeypatch, end) -> None:
     """Whatever of it a crash leaves, its plan is on record, and the next repair keeps what was before the first."""
     begun = MemoryStore()
     state = opened(begun)
-    state.check_spouts({"spout": "repeatable"})
-    state.begin()
+    state.begin({"spout": "repeatable"})
     end_plan(state, CommittedMark(1))
     state.save_metadata([TransactionMetadata(txid, "begun", Planned(5)) for txid in (3, 4)])
     state.decide(Group(2, 3, ("one", "two"), None, ("one", "two"), notes=NOTES))

@@ -1,5 +1,6 @@
 """Promise 12: coordinator state and tables that do not belong together are refused, and repaired."""
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -731,7 +732,7 @@ def test_a_lead_that_is_lost_is_no_divergence(place):
     lead.release()
     place.run(4)
     with pytest.raises(LostLead):
-        recover("words", place.topology().plan.states, coordinator_state)
+        recover("words", place.topology().plan.states, coordinator_state, contextlib.ExitStack())
     store.close()
     place.finish()
 

@@ -142,7 +142,7 @@ class RichBolt(Bolt):
 
         *txtopo* guarantees that all tuples of a call are of one stream of one component, so ``tuples.column(field)``
         has a value for each; that those of one task on that stream come in the order of their emission; and that it
-        does not wait for more: a lone tuple comes alone. A tick comes in a call of its own.
+        does not wait for more: a lone tuple comes alone. A tick comes in a separate call.
 
         Args:
             tuples: at least one, and at most 2,000.

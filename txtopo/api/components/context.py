@@ -219,7 +219,7 @@ class TopologyContext(ABC):
         """Run a slow call, such as a write over the network, while the worker goes on; in plain topologies only.
 
         *You* let ``call`` touch nothing that your other methods use. *txtopo* guarantees to run the calls of a task one
-        after another, in a thread of its own, and then ``on_done`` in the thread of all your other methods.
+        after another, in a separate thread, and then ``on_done`` in the thread of all your other methods.
 
         Args:
             call: the call.

@@ -13,7 +13,7 @@ from txtopo.api.data.utc import EPOCH
 from txtopo.api.reference import SeenVersion
 
 
-class Turn(enum.Enum):
+class BeginReason(enum.Enum):
     """Why a transaction begins."""
 
     INPUT = "input"
@@ -30,7 +30,7 @@ class Planned:
 
     at_ms: int
     """Wall-clock time in milliseconds since 1970, UTC; never less than that of the transaction before."""
-    turn: Turn = Turn.INPUT
+    turn: BeginReason = BeginReason.INPUT
     without: tuple[str, ...] = ()
     """The spouts whose source had nothing, or that waited, if others had; their metadata is that of the transaction
     before."""
@@ -51,7 +51,7 @@ class Planned:
     @property
     def has_input(self) -> bool:
         """Whether the transaction takes input; otherwise its metadata is that of the transaction before."""
-        return self.turn is Turn.INPUT
+        return self.turn is BeginReason.INPUT
 
     def has_input_of(self, spout_id: str, metadata: Mapping[str, Any] | None) -> bool:
         """Whether the transaction takes input of a spout, given its metadata.

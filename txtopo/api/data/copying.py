@@ -248,7 +248,7 @@ def culprit(value: object, dump: Callable[[Any], object] = cloudpickle.dumps) ->
 
 def _by_pickle(value: Any) -> Any:
     try:
-        return pickle.loads(cloudpickle.dumps(value))  # noqa: S301 - our own bytes
+        return pickle.loads(cloudpickle.dumps(value))  # noqa: S301 - our bytes
     except Exception as error:  # whatever a user's class raises
         raise FieldsError(
             f"a value of class {type(value).__name__} can be neither copied nor pickled ({error}); emit and put only "

@@ -145,7 +145,7 @@ class Tuples(Sequence[Tuple]):
         """The stream they were emitted on."""
         return self.source.stream
 
-    def _made(self) -> Sequence[Tuple]:
+    def _objects(self) -> Sequence[Tuple]:
         assert self._tuples is not None, "given at the start"
         return self._tuples
 
@@ -156,13 +156,13 @@ class Tuples(Sequence[Tuple]):
     def __getitem__(self, index: slice) -> Sequence[Tuple]: ...
 
     def __getitem__(self, index: int | slice) -> Tuple | Sequence[Tuple]:
-        return self._made()[index]
+        return self._objects()[index]
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __iter__(self) -> Iterator[Tuple]:
-        return iter(self._made())
+        return iter(self._objects())
 
     def __repr__(self) -> str:
         return f"Tuples({len(self)} of {self.source_component}/{self.source_stream})"

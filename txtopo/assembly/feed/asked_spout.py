@@ -30,12 +30,15 @@ comes every 200 ms waits for 1 ms on average."""
 IDLE_ASK_SECS = 0.01
 """The longest of these pauses: an idle topology would take 3 % of a core if its source were asked every 2 ms."""
 
+FIRST_ASK_SECS = 0.01
+"""The pause after a source has just had something: each question would hold up the transaction that is under way."""
+
 ASK_SHARE = 100
-"""The pause is at least 100x the time that the answer took, so that asking takes at most 1 % of a core."""
+"""The pause is at least 100x the processor time of the answer, so that asking takes at most 1 % of a core. Not 100x the
+time: an answer that waited 7 ms for a core, or for Python's interpreter lock, left its source unasked for 0.7 s."""
 
 ASK_PAUSE_MAX_SECS = 1.0
-"""The longest pause: an answer that took long was waited for, and took no core. A broker that restarts lets a question
-wait for half a second, and 100x that would leave its records unread for most of a minute."""
+"""The longest pause."""
 
 FAILED_SECS = 0.02
 """The pause after a source has failed."""
@@ -112,14 +115,17 @@ class AskedSpout:
         lag = call_if_there(self._coordinator, "lag")
         self.lag = lag if isinstance(lag, Lag) else Lag(records=lag)
 
-    def pause(self, started: float, now: float) -> None:
+    def pause(self, started: float, now: float, cpu_secs: float) -> None:
         """Set when the source is asked again, after an answer without input to a question of a time."""
-        if self.waits_since is None:
-            self.waits_since = started
-        pause_secs = min(max(ASK_SECS, (now - self.waits_since) / IDLE_SHARE), IDLE_ASK_SECS)
         if self.is_failing:
             pause_secs = FAILED_SECS
-        again_secs = now + max(pause_secs, min(ASK_SHARE * (now - started), ASK_PAUSE_MAX_SECS))
+        elif self.waits_since is None:
+            pause_secs = FIRST_ASK_SECS
+        else:
+            pause_secs = min(max(ASK_SECS, (now - self.waits_since) / IDLE_SHARE), IDLE_ASK_SECS)
+        if self.waits_since is None:
+            self.waits_since = started
+        again_secs = now + max(pause_secs, min(ASK_SHARE * cpu_secs, ASK_PAUSE_MAX_SECS))
         self.ask_again_secs = max(self.ask_again_secs, again_secs)
 
     def failed(self, error: FailedException) -> None:

@@ -1,4 +1,4 @@
-"""The feed: asks the spouts' coordinators for transactions, in its own thread.
+"""The feed: asks the spouts' coordinators for transactions, in a separate thread.
 
 The run creates the coordinators before it takes the lead, so that bad input is reported before anything is written.
 They get their places in the store later, from :meth:`SpoutFeed.open_store`.
@@ -18,21 +18,21 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.api.components.planned import Planned, Turn
+from txtopo.api.components.planned import BeginReason, Planned
 from txtopo.api.components.spout import Lag
 from txtopo.api.reference import SeenVersion
 from txtopo.api.store import Lead, Store
 from txtopo.assembly.feed.asked_spout import AskedSpout
 from txtopo.assembly.feed.references import References
 from txtopo.assembly.feed.skew import Skew
-from txtopo.assembly.threads import done
+from txtopo.assembly.threads import completed
 from txtopo.attempts import FIRST_TXID, TransactionAttempt
 from txtopo.errors import FailedException, InputError, StopError, TxtopoError
 from txtopo.topology.user_code.blame import user_code
 from txtopo.topology.user_code.output import ended
 from txtopo.transactional.core.actions import CreateMetadata
 from txtopo.transactional.core.events import Event, MetadataCreated, RuleBroken, SourceStatus, TransactionMetadata
-from txtopo.transactional.recovery.coordinator_state import as_json
+from txtopo.transactional.recovery.values import as_json
 
 WAIT_SECS = 0.1
 """How long a request waits for a source that has nothing; then the core is told, and asks again."""
@@ -46,7 +46,7 @@ _NOTHING = MetadataCreated((), SourceStatus.WAITING)
 
 
 class Feed(Protocol):
-    """Begins transactions: a run asks it for them, in a thread of its own."""
+    """Begins transactions: a run asks it for them, in a separate thread."""
 
     total: int | None
     """The approximate txid of the last transaction; None if unknown."""
@@ -82,7 +82,8 @@ class SpoutFeed(Feed):
         now_secs: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         *,
-        aside: Callable[[Callable[[], None]], Future[None]] = done,
+        cpu_secs: Callable[[], float] = time.thread_time,
+        aside: Callable[[Callable[[], None]], Future[None]] = completed,
         wall_secs: Callable[[], float] = time.time,
         quiet_after: dt.timedelta | None = None,
         at_end: bool = False,
@@ -95,6 +96,7 @@ class SpoutFeed(Feed):
         self._waiters = deque(spouts)
         self._now_secs = now_secs
         self._sleep = sleep
+        self._cpu_secs = cpu_secs
         self._aside = aside
         self._wall_secs = wall_secs
         self._quiet_after_ms = None if quiet_after is None else quiet_after // dt.timedelta(milliseconds=1)
@@ -118,8 +120,8 @@ class SpoutFeed(Feed):
         """Begin up to the requested number of transactions, and report the source's status.
 
         While no source has anything, this waits, in the thread that asks: so a transaction begins within two
-        milliseconds, or ten after a second without one, and an idle source costs next to nothing. After
-        ``WAIT_SECS`` it reports that the source waits.
+        milliseconds, or ten just after another or after a second without one, and an idle source costs next to nothing.
+        After ``WAIT_SECS`` it reports that the source waits.
 
         Raises:
             StopError: a spout's coordinator found that the lead is lost.
@@ -145,25 +147,26 @@ class SpoutFeed(Feed):
     def _is_due_before(self, deadline: float) -> bool:
         """Wait until a source is to be asked again, or until the deadline; return whether one is to be asked.
 
-        A coordinator that can wait for its source is let wait, and is asked once something has come: the pauses are
-        there because asking costs something.
+        A coordinator that can wait for its source is let wait, and is asked once something has come.
         """
         if any(spout.aside is not None and spout.aside.done() for spout in self._spouts):
             return True
-        now = self._now_secs()
-        due = min((spout.ask_again_secs for spout in self._spouts if spout.aside is None), default=deadline)
-        until = min(due, deadline)
-        if now < until:
-            if self._is_woken(until):
-                return True
-            self._sleep(max(0.0, until - self._now_secs()))
+        if self._due_secs(deadline) > self._now_secs() and self._is_woken(deadline):
+            return True
+        now, due = self._now_secs(), self._due_secs(deadline)
+        self._sleep(max(0.0, due - now))
         return max(now, due) < deadline
 
-    def _is_woken(self, until: float) -> bool:
-        """Let coordinators wait until a time, each first in turn; return whether something has come."""
+    def _due_secs(self, deadline: float, but: AskedSpout | None = None) -> float:
+        """Return when the next source is to be asked, ``but`` for one, at the latest the deadline."""
+        asked = (spout.ask_again_secs for spout in self._spouts if spout.aside is None and spout is not but)
+        return min([deadline, *asked])
+
+    def _is_woken(self, deadline: float) -> bool:
+        """Let coordinators wait, each first in turn, until another is to be asked; return whether one has something."""
         self._waiters.rotate()
         for spout in self._waiters:
-            started = self._now_secs()
+            started, until = self._now_secs(), self._due_secs(deadline, spout)
             if spout.waits_since is None or spout.is_failing or started >= until:
                 continue
             try:
@@ -185,16 +188,16 @@ class SpoutFeed(Feed):
 
     def _ask(self, spout: AskedSpout, attempt: TransactionAttempt | None, *questions: Callable[[], Any]) -> None:
         """Ask a source; if it has nothing, or the outside fails, it is asked again after a pause, and others go on."""
-        started = self._now_secs()
+        started, cpu_before = self._now_secs(), self._cpu_secs()
         try:
             with user_code(spout.id, attempt):
                 for question in questions:
                     question()
         except FailedException as error:
-            self._failed(spout, error, started)
+            self._failed(spout, error, started, self._cpu_secs() - cpu_before)
         else:
             if spout.status is not SourceStatus.READY:
-                spout.pause(started, self._now_secs())
+                spout.pause(started, self._now_secs(), self._cpu_secs() - cpu_before)
 
     def _take_asides(self) -> None:
         """Take in sources that have been asked aside; one that answers again is asked anew with the others."""
@@ -206,10 +209,10 @@ class SpoutFeed(Feed):
                     spout.answered()
                     spout.status, spout.answers, spout.ask_again_secs = SourceStatus.WAITING, False, self._now_secs()
 
-    def _failed(self, spout: AskedSpout, error: FailedException, started: float) -> None:
+    def _failed(self, spout: AskedSpout, error: FailedException, started: float, cpu_secs: float = 0.0) -> None:
         self._asked_since_ms = None
         spout.failed(error)
-        spout.pause(started, self._now_secs())
+        spout.pause(started, self._now_secs(), cpu_secs)
 
     def _create(self, action: CreateMetadata, committed: int) -> Event:
         last = TransactionMetadata(action.first_txid - 1, action.previous_metadata, action.previous_planned)
@@ -227,14 +230,14 @@ class SpoutFeed(Feed):
                 else:
                     self._ask(spout, attempt, *questions)
                     due.append(spout)
-            begun = self._begin_up_to(action.count, last, due)
-            last = begun[-1] if begun else last
+            created = self._begin_up_to(action.count, last, due)
+            last = created[-1] if created else last
             for spout in due:
                 if spout.answers:
                     self._ask(spout, attempt, functools.partial(spout.look_ahead, last.metadata))
-            left = [spout.remaining for spout in self._spouts]
-            self.total = None if None in left else last.txid + max(filter(None, left), default=0)
-            return self._answer(action, begun, committed)
+            remaining = [spout.remaining for spout in self._spouts]
+            self.total = None if None in remaining else last.txid + max(filter(None, remaining), default=0)
+            return self._answer(action, created, committed)
         except StopError:
             raise
         except TxtopoError as error:
@@ -243,94 +246,100 @@ class SpoutFeed(Feed):
             ended(attempt)
 
     def _begin_up_to(
-        self, count: int, last: TransactionMetadata, asked: Sequence[AskedSpout]
+        self, count: int, last: TransactionMetadata, spouts: Sequence[AskedSpout]
     ) -> list[TransactionMetadata]:
         """Begin transactions while a source that was asked has something, each with what all of them have."""
-        begun: list[TransactionMetadata] = []
-        while len(begun) < count:
+        created: list[TransactionMetadata] = []
+        while len(created) < count:
             attempt = TransactionAttempt(last.txid + 1, 0)
-            ready = [spout for spout in asked if spout.status is SourceStatus.READY]
+            ready = [spout for spout in spouts if spout.status is SourceStatus.READY]
             ahead = frozenset() if self._skew is None else self._skew.ahead([spout.id for spout in ready])
             ready = [spout for spout in ready if spout.id not in ahead]
             try:
-                seen = self._seen(attempt.txid, last.planned, ready) if ready else ()
+                references = self._reference_versions(attempt.txid, last.planned, ready) if ready else ()
             except InputError:
-                if not begun:
+                if not created:
                     raise
                 break  # those before it begin: then they can be planned again, and the next one comes after them
-            if seen is None:
+            if references is None:
                 break
             metadata: Any = last.metadata or {}
-            taken = set()
+            used_spouts = set()
             for spout in ready:
                 started = self._now_secs()
                 try:
                     with user_code(spout.id, attempt):
-                        own = spout.begin(attempt.txid, metadata.get(spout.id))
+                        spout_metadata = spout.begin(attempt.txid, metadata.get(spout.id))
                         # Through JSON, so that the first attempt sees the same metadata as one after a crash.
-                        metadata = as_json({**metadata, spout.id: own})
-                    taken.add(spout.id)
+                        metadata = as_json({**metadata, spout.id: spout_metadata})
+                    used_spouts.add(spout.id)
                 except FailedException as error:
                     self._failed(spout, error, started)
-            if not taken:
+            if not used_spouts:
                 break
-            planned = self._planned(last.planned, Turn.INPUT, seen)
-            without = tuple(spout.id for spout in self._spouts if spout.id not in taken)
+            planned = self._planned(last.planned, BeginReason.INPUT, references)
+            without = tuple(spout.id for spout in self._spouts if spout.id not in used_spouts)
             planned = attrs.evolve(planned, without=without, ahead=tuple(sorted(ahead)))
             last = TransactionMetadata(attempt.txid, metadata, planned)
-            begun.append(last)
+            created.append(last)
             for spout in ready:
-                if spout.id in taken:
+                if spout.id in used_spouts:
                     self._ask(spout, attempt, spout.ask)
             ended(attempt)
-        return begun
+        return created
 
-    def _answer(self, action: CreateMetadata, begun: list[TransactionMetadata], committed: int) -> MetadataCreated:
+    def _answer(self, action: CreateMetadata, created: list[TransactionMetadata], committed: int) -> MetadataCreated:
         """Return the answer to a request, alone with a transaction without input if it is time for one."""
         status = self._status()
         for spout in self._spouts:
             if spout.answers and spout.aside is None:
                 spout.answered()
         if self._is_failing:
-            return MetadataCreated(tuple(begun), status)
-        if not begun:
+            return MetadataCreated(tuple(created), status)
+        if not created:
             turn = self._turn_without_input(action, status, committed)
-            seen = None if turn is None else self._seen(action.first_txid, action.previous_planned, self._spouts)
-            if turn is not None and seen is not None:
-                planned = self._planned(action.previous_planned, turn, seen)
-                begun = [TransactionMetadata(action.first_txid, action.previous_metadata, planned)]
-        last = begun[-1].planned if begun else action.previous_planned
-        has_any = begun or action.first_txid > FIRST_TXID
+            references = (
+                None
+                if turn is None
+                else self._reference_versions(action.first_txid, action.previous_planned, self._spouts)
+            )
+            if turn is not None and references is not None:
+                planned = self._planned(action.previous_planned, turn, references)
+                created = [TransactionMetadata(action.first_txid, action.previous_metadata, planned)]
+        last = created[-1].planned if created else action.previous_planned
+        has_any = created or action.first_txid > FIRST_TXID
         if status is SourceStatus.EXHAUSTED and has_any and self._owes_end(last):
-            status = SourceStatus.READY if begun else SourceStatus.WAITING  # so that the core asks for the end
-        return MetadataCreated(tuple(begun), status)
+            status = SourceStatus.READY if created else SourceStatus.WAITING  # so that the core asks for the end
+        return MetadataCreated(tuple(created), status)
 
     def _status(self) -> SourceStatus:
-        found = {SourceStatus.WAITING if spout.aside is not None else spout.status for spout in self._spouts}
-        if SourceStatus.READY in found:
+        statuses = {SourceStatus.WAITING if spout.aside is not None else spout.status for spout in self._spouts}
+        if SourceStatus.READY in statuses:
             return SourceStatus.READY
-        return SourceStatus.WAITING if SourceStatus.WAITING in found else SourceStatus.EXHAUSTED
+        return SourceStatus.WAITING if SourceStatus.WAITING in statuses else SourceStatus.EXHAUSTED
 
-    def _turn_without_input(self, action: CreateMetadata, status: SourceStatus, committed: int) -> Turn | None:
+    def _turn_without_input(self, action: CreateMetadata, status: SourceStatus, committed: int) -> BeginReason | None:
         """Return why a transaction without input is to begin; None if none is, as after a restart at the end."""
         before = action.previous_planned
         if action.first_txid == FIRST_TXID:  # nothing has come yet, so there is nothing to end
             return None
         is_certain = committed == action.first_txid - 1 or not any(spout.may_roll_back for spout in self._spouts)
         if status is SourceStatus.EXHAUSTED:
-            return Turn.END if is_certain and self._owes_end(before) else None
+            return BeginReason.END if is_certain and self._owes_end(before) else None
         # After an end there is nothing open. And one at a time: while a transaction is tried again and again, those
         # behind it would only take the place of input.
-        if self._quiet_after_ms is None or before.turn is Turn.END or committed < action.first_txid - 1:
+        if self._quiet_after_ms is None or before.turn is BeginReason.END or committed < action.first_txid - 1:
             return None
         # Silence counts while it is heard: after a stop, or while the source can't be asked, input may have piled up.
         heard_since_ms = max(before.at_ms, self._asked_since_ms or 0)
-        return Turn.QUIET if self._now_ms() - heard_since_ms >= self._quiet_after_ms else None
+        return BeginReason.QUIET if self._now_ms() - heard_since_ms >= self._quiet_after_ms else None
 
     def _owes_end(self, last: Planned) -> bool:
-        return self._at_end and last.turn is not Turn.END
+        return self._at_end and last.turn is not BeginReason.END
 
-    def _seen(self, txid: int, before: Planned, waiting: Sequence[AskedSpout]) -> tuple[SeenVersion, ...] | None:
+    def _reference_versions(
+        self, txid: int, before: Planned, waiting: Sequence[AskedSpout]
+    ) -> tuple[SeenVersion, ...] | None:
         """Return the versions of reference tables for a transaction; None if one can't be read at the moment."""
         started = self._now_secs()
         try:
@@ -340,9 +349,9 @@ class SpoutFeed(Feed):
                 self._failed(spout, error, started)
             return None
 
-    def _planned(self, before: Planned, turn: Turn, seen: tuple[SeenVersion, ...]) -> Planned:
+    def _planned(self, before: Planned, turn: BeginReason, references: tuple[SeenVersion, ...]) -> Planned:
         at_ms = max(self._now_ms(), before.at_ms)  # somebody may have set the clock back
-        return Planned(at_ms, turn, references=seen)
+        return Planned(at_ms, turn, references=references)
 
     def _warn_of_clock(self, txid: int, before: Planned) -> None:
         """Log once that transactions are planned at a time that has not come yet."""

@@ -51,24 +51,24 @@ class References:
             for version in self._undone.get(txid, ())
             if _may_follow(before.seen(version.name), version)
         }
-        found = tuple(again.get(name) or self._of(name) for name in self._references)
-        for now in found:
+        versions = tuple(again.get(name) or self._of(name) for name in self._references)
+        for now in versions:
             _refuse_other(before.seen(now.name), now, self._references[now.name].address)
-        return found
+        return versions
 
-    def completed(self, begun: Sequence[TransactionMetadata]) -> list[TransactionMetadata]:
+    def completed(self, transactions: Sequence[TransactionMetadata]) -> list[TransactionMetadata]:
         """Return those of some transactions that were planned without a reference of today's, each with its newest."""
         return [
             attrs.evolve(transaction, planned=self._with(transaction.planned, missing))
-            for transaction in begun
+            for transaction in transactions
             if (missing := [name for name in self._references if transaction.planned.seen(name) is None])
         ]
 
-    def again(self, begun: Sequence[TransactionMetadata]) -> list[TransactionMetadata]:
+    def again(self, transactions: Sequence[TransactionMetadata]) -> list[TransactionMetadata]:
         """Return those of some transactions that see another version than the newest, planned with the newest."""
         return [
             attrs.evolve(transaction, planned=self._with(transaction.planned, other))
-            for transaction in begun
+            for transaction in transactions
             if (
                 other := [
                     name for name in self._references if not _is_same(transaction.planned.seen(name), self._of(name))
@@ -78,8 +78,8 @@ class References:
 
     def _with(self, planned: Planned, names: Iterable[str]) -> Planned:
         news = {name: _instead(self._of(name), planned.seen(name)) for name in names}
-        seen = {reference.name: reference for reference in planned.references}
-        return attrs.evolve(planned, references=tuple({**seen, **news}.values()))
+        by_name = {reference.name: reference for reference in planned.references}
+        return attrs.evolve(planned, references=tuple({**by_name, **news}.values()))
 
     def _of(self, name: str) -> SeenVersion:
         reference, now = self._references[name], self._now_secs()
@@ -92,7 +92,7 @@ class References:
 
 def seen_by_undone(journal: Folder | None, committed: int) -> dict[int, tuple[SeenVersion, ...]]:
     """Return what transactions after the last committed one saw that were committed and then undone, by number."""
-    if journal is None or all(header.undone_until <= committed for _, header in JournalFiles(journal).known()):
+    if journal is None or all(header.undone_until <= committed for _, header in JournalFiles(journal).complete_files()):
         return {}
     shared: dict[tuple[SeenVersion, ...], tuple[SeenVersion, ...]] = {}
     return {
@@ -104,33 +104,33 @@ def seen_by_undone(journal: Folder | None, committed: int) -> dict[int, tuple[Se
     }
 
 
-def _is_same(seen: SeenVersion | None, newest: SeenVersion) -> bool:
-    return seen is not None and (seen.identity, seen.version) == (newest.identity, newest.version)
+def _is_same(planned: SeenVersion | None, newest: SeenVersion) -> bool:
+    return planned is not None and (planned.identity, planned.version) == (newest.identity, newest.version)
 
 
-def _may_follow(seen: SeenVersion | None, later: SeenVersion) -> bool:
+def _may_follow(planned: SeenVersion | None, later: SeenVersion) -> bool:
     """Return whether a transaction may see a version after one that saw another; not if that was planned again."""
-    return seen is None or (seen.identity == later.identity and seen.version <= later.version)
+    return planned is None or (planned.identity == later.identity and planned.version <= later.version)
 
 
-def _instead(newest: SeenVersion, seen: SeenVersion | None) -> SeenVersion:
-    if seen is None:
+def _instead(newest: SeenVersion, planned: SeenVersion | None) -> SeenVersion:
+    if planned is None:
         return newest
-    first = seen.version if seen.instead_of is None else seen.instead_of
+    first = planned.version if planned.instead_of is None else planned.instead_of
     return attrs.evolve(newest, instead_of=first)
 
 
-def _refuse_other(seen: SeenVersion | None, newest: SeenVersion, address: str) -> None:
-    if seen is None:
+def _refuse_other(planned: SeenVersion | None, newest: SeenVersion, address: str) -> None:
+    if planned is None:
         return
-    what = f"reference {newest.name!r}: the table at {address}"
-    if seen.identity != newest.identity:
+    where = f"reference {newest.name!r}: the table at {address}"
+    if planned.identity != newest.identity:
         raise InputError(
-            f"{what} was replaced: the last transaction saw the one with the id {seen.identity}, and it has the id "
+            f"{where} was replaced: the last transaction saw the one with the id {planned.identity}, and it has the id "
             f"{newest.identity}. {OTHER_TABLE_ADVICE}"
         )
-    if seen.version > newest.version:
+    if planned.version > newest.version:
         raise InputError(
-            f"{what} was put back: the last transaction saw its version {seen.version}, and its newest is "
+            f"{where} was put back: the last transaction saw its version {planned.version}, and its newest is "
             f"{newest.version}. {OTHER_TABLE_ADVICE}"
         )

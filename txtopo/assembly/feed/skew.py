@@ -26,27 +26,27 @@ class Skew:
     """Says which spouts wait; :meth:`look` is for the thread that commits, :meth:`ahead` for the one that plans."""
 
     def __init__(self, plan: Plan) -> None:
-        found = plan.bounds_skew
-        self._clock: BoundsSkew | None = None if found is None else found.component
+        bound = plan.bounds_skew
+        self._clock: BoundsSkew | None = None if bound is None else bound.component
         self._spouts: dict[str, str] = {}
         """The spout of each component with event times."""
-        if found is not None:
-            for edge in plan.inputs(found.id):
+        if bound is not None:
+            for edge in plan.inputs(bound.id):
                 (self._spouts[edge.source],) = plan.spouts_above(edge.source)
         self._times: Mapping[str, int] = {}
         """The event time of each spout that has brought one; replaced as a whole, because two threads look at it."""
 
-    def look(self, states: Mapping[str, OpenedState], written: Collection[str]) -> None:
+    def look(self, states: Mapping[str, OpenedState], states_written: Collection[str]) -> None:
         """Take in how far the spouts have come, if a commit group has written it."""
-        if self._clock is None or self._clock.skew_state not in written:
+        if self._clock is None or self._clock.skew_state not in states_written:
             return
         times: dict[str, int] = {}
         try:
-            found = self._clock.event_times(states[self._clock.skew_state].multi_get, self._spouts)
+            event_times = self._clock.event_times(states[self._clock.skew_state].multi_get, self._spouts)
         except FailedException as error:  # the group is committed, and after the next one it is asked again
             logger.debug("the event times of the spouts can't be read: %s", error)
             return
-        for component, time in found.items():
+        for component, time in event_times.items():
             spout = self._spouts[component]
             times[spout] = max(time, times.get(spout, time))
         self._times = times

@@ -35,13 +35,13 @@ def run_plain_worker(package: RunPackage, number: int, job: int) -> None:
         plan, assignment, config, prototypes, secret = package.unpacked()
 
         def make_body(welcome: Welcome, links: Links) -> Worker:
-            incarnations = {peer.worker: peer.incarnation for peer in welcome.peers}
+            generations = {peer.worker: peer.generation for peer in welcome.peers}
             return Worker(
                 plan,
                 assignment,
                 number,
                 config,
-                {**incarnations, number: welcome.incarnation},
+                {**generations, number: welcome.generation},
                 make_object=lambda component: cloudpickle.loads(prototypes[component]),
                 send=links.send,
                 clock=time.monotonic,

@@ -118,13 +118,13 @@ class RunningTopology:
         """
         if workers < 1:
             raise ConfigError(f"a topology has 1 worker at least, not {workers}")
-        done: Future[None] = Future()
-        self._asked.put((RebalanceAsked(workers), done))
-        while not done.done() and not self._has_ended.is_set():
+        future: Future[None] = Future()
+        self._asked.put((RebalanceAsked(workers), future))
+        while not future.done() and not self._has_ended.is_set():
             # Short waits: Python calls a signal's handler only between them.
             with contextlib.suppress(TimeoutError):
-                done.exception(_PROGRESS_SECS)
-        _raise(done.exception() if done.done() else self._error)
+                future.exception(_PROGRESS_SECS)
+        _raise(future.exception() if future.done() else self._error)
 
     def stop(self, wait_secs: float | None = None) -> None:
         """Ask it to deactivate the spouts, wait for pending roots, and end. Returns at once; see :meth:`wait`.
@@ -152,13 +152,13 @@ class RunningTopology:
         """
         end = None if timeout_secs is None else time.monotonic() + timeout_secs
         while True:
-            left = None if end is None else max(0.0, end - time.monotonic())
+            secs_left = None if end is None else max(0.0, end - time.monotonic())
             # Short waits, as in rebalance().
-            if self._has_ended.wait(_PROGRESS_SECS if left is None else min(left, _PROGRESS_SECS)):
+            if self._has_ended.wait(_PROGRESS_SECS if secs_left is None else min(secs_left, _PROGRESS_SECS)):
                 break
             if on_progress is not None:
                 on_progress(self.report())
-            if left == 0.0:
+            if secs_left == 0.0:
                 raise TimeoutError(f"topology {self._plan.topology_id!r} still runs")
         report = self.report()
         self._exits.close()
@@ -189,11 +189,11 @@ class RunningTopology:
     def _steer(self) -> None:
         """Take requests one after another, and carry out the actions, until the topology has ended."""
         while not self._has_ended.is_set():
-            asked = self._asked.get()
-            if isinstance(asked, tuple):
-                asked, answer = asked
+            request = self._asked.get()
+            if isinstance(request, tuple):
+                request, answer = request
                 self._waiting.append(answer)
-            self._carry_out(self._steering.handle(asked))
+            self._carry_out(self._steering.handle(request))
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
@@ -310,8 +310,8 @@ def start(
     Raises:
         ConfigError: a setting does not fit a plain topology, or there is no Spark that it can run on.
     """
-    given = config if isinstance(config, Config) else Config(config)
-    of_kind = given.of_kind(TopologyKind.PLAIN)
+    checked_config = config if isinstance(config, Config) else Config(config)
+    of_kind = checked_config.of_kind(TopologyKind.PLAIN)
     from txtopo.spark.jobs.workers import check_settings  # noqa: PLC0415 - pyspark only where Spark runs
 
     check_settings(of_kind.spark)

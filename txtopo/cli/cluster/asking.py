@@ -53,8 +53,8 @@ def _client(path: Path | None, seeds: str | None, patience_secs: float = 30.0) -
     with needs_extra("cluster"):
         from txtopo.cluster.client import ClusterClient  # noqa: PLC0415 - the extra's packages, when they are needed
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415
-    found = path or next((each for each in (path.expanduser() for path in _CONFIGS) if each.is_file()), None)
-    config = ClusterConfig.read(found, {"nimbus.seeds": seeds} if seeds else {})
+    config_file = path or next((each for each in (path.expanduser() for path in _CONFIGS) if each.is_file()), None)
+    config = ClusterConfig.read(config_file, {"nimbus.seeds": seeds} if seeds else {})
     token = cluster_token(Path(config["cluster.token.file"]))
     with ClusterClient(config["nimbus.seeds"], token, patience_secs) as client:
         yield client
@@ -70,20 +70,20 @@ Connect = Callable[..., contextlib.AbstractContextManager[Any]]
 def list_command(connect: Connect, form: str, name: str | None) -> None:
     """List the topologies of a cluster; or show all of the topology NAME, with the whole reason of a failure."""
     with connect() as client:
-        found = client.topologies() if name is None else client.topology(name)
+        topologies = client.topologies() if name is None else client.topology(name)
     if form == "json":
-        click.echo(json.dumps(to_json(found)))
+        click.echo(json.dumps(to_json(topologies)))
     elif name is None:
-        _print_list(found)
+        _print_list(topologies)
     else:
-        _print_topology(found)
+        _print_topology(topologies)
 
 
-def _print_list(found: Sequence[TopologySummary]) -> None:
+def _print_list(topologies: Sequence[TopologySummary]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("NAME", "STATUS", "UPTIME", "SUPERVISOR", "STAGE", "PROGRESS"):
         table.add_column(name)
-    for topology in found:
+    for topology in topologies:
         table.add_row(
             topology.name,
             topology.status,
@@ -95,19 +95,19 @@ def _print_list(found: Sequence[TopologySummary]) -> None:
     table_console().print(table)
 
 
-def _print_topology(found: TopologySummary) -> None:
+def _print_topology(topology: TopologySummary) -> None:
     lines = {
-        "name": found.name,
-        "id": found.id,
-        "topology": found.topology_id,
-        "status": found.status,
-        "reason": found.reason or "",
-        "stage": _stage(found),
-        "progress": _progress(found),
-        "uptime": f"{found.uptime_seconds} s",
-        "supervisor": found.slot,
-        "code": f"{found.replication_count} copies; holders: {', '.join(found.holders) or 'none'}",
-        "settings": ", ".join(f"{name}={value}" for name, value in found.settings.items()),
+        "name": topology.name,
+        "id": topology.id,
+        "topology": topology.topology_id,
+        "status": topology.status,
+        "reason": topology.reason or "",
+        "stage": _stage(topology),
+        "progress": _progress(topology),
+        "uptime": f"{topology.uptime_seconds} s",
+        "supervisor": topology.slot,
+        "code": f"{topology.replication_count} copies; holders: {', '.join(topology.holders) or 'none'}",
+        "settings": ", ".join(f"{name}={value}" for name, value in topology.settings.items()),
     }
     for title, text in lines.items():
         if text:

@@ -123,7 +123,7 @@ class _Daemon:
         write_config(config, {**self.settings, "storm.local.dir": str(self.folder / self.name)})
         command = [sys.executable, "-P", "-m", "txtopo", self.kind, "--config", str(config)]
         with (self.folder / f"{self.name}.log").open("ab") as log:
-            self.process = subprocess.Popen(  # noqa: S603 - our own command
+            self.process = subprocess.Popen(  # noqa: S603 - our command
                 command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 

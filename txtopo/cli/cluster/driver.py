@@ -29,8 +29,8 @@ def driver(folder: Path | None, check: Path | None, answer: Path | None, setting
     if check is None or answer is None:
         raise CommandLineError("give a FOLDER, or --check and --answer")
     # The parent takes a missing answer for a death of this process: so it must appear whole.
-    found = _checked(check, None if settings is None else json.loads(settings.read_bytes()))
-    write_whole(answer, json.dumps(found).encode())
+    checked = _checked(check, None if settings is None else json.loads(settings.read_bytes()))
+    write_whole(answer, json.dumps(checked).encode())
 
 
 def _checked(code: Path, settings: Mapping[str, str] | None) -> dict[str, Any]:

@@ -84,30 +84,30 @@ class _Packed:
     target: Target
 
 
-def _packed(what: str, module: str | None, pairs: tuple[str, ...], folder: Path) -> _Packed:
+def _packed(place: str, module: str | None, pairs: tuple[str, ...], folder: Path) -> _Packed:
     from txtopo.cluster.packaging import modules_in, pack_folder, pack_modules, top_of  # noqa: PLC0415 - the extra
 
     archive, values = folder / "code.zip", parse_pairs(pairs)
-    path = Path(what)
+    path = Path(place)
     # The name of a package is a module's, as for 'txtopo run'; with a slash it is a folder.
-    is_package = what.isidentifier() and (path / "__init__.py").is_file() and module is None
+    is_package = place.isidentifier() and (path / "__init__.py").is_file() and module is None
     if path.is_dir() and not is_package:
-        text = module or top_of(modules_in(path), what)
+        text = module or top_of(modules_in(path), place)
         pack_folder(path, archive)
         return _Packed(archive, text, load_target(text, values, path.absolute()))
     if path.suffix in {".whl", ".zip"}:
         if not path.is_file():
-            raise CommandLineError(f"there is no file {what}")
+            raise CommandLineError(f"there is no file {place}")
         unpacked = folder / "wheel"
         _unpack(path, unpacked)
-        text = module or top_of(modules_in(unpacked), what)
+        text = module or top_of(modules_in(unpacked), place)
         archive.write_bytes(path.read_bytes())
         return _Packed(archive, text, load_target(text, values, unpacked))
     if module is not None:
         raise CommandLineError("--module is for a WHEEL or FOLDER; a MODULE names itself")
-    target = load_target(what, values)
+    target = load_target(place, values)
     pack_modules(target.module.__name__, archive)
-    return _Packed(archive, what, target)
+    return _Packed(archive, place, target)
 
 
 def _unpack(path: Path, folder: Path) -> None:
@@ -119,7 +119,7 @@ def _unpack(path: Path, folder: Path) -> None:
 
 
 def _check(description: bytes, archive: Path, folder: Path) -> None:
-    """Build the topology from the archive alone, in a process of its own, as a driver would.
+    """Build the topology from the archive alone, in a separate process, as a driver would.
 
     Here a missing module shows at once; in this process it would be imported from the working folder.
     """
@@ -129,6 +129,6 @@ def _check(description: bytes, archive: Path, folder: Path) -> None:
     folder.mkdir()
     (folder / ARCHIVE_NAME).write_bytes(archive.read_bytes())
     (folder / DESCRIPTION_NAME).write_bytes(description)
-    found = check_code(folder, _CHECK_SECS, output=sys.stderr)
-    if "error" in found:
-        raise SubmissionError(f"the archive alone does not build the topology: {found['errorMessage']}")
+    answer = check_code(folder, _CHECK_SECS, output=sys.stderr)
+    if "error" in answer:
+        raise SubmissionError(f"the archive alone does not build the topology: {answer['errorMessage']}")

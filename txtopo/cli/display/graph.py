@@ -48,7 +48,7 @@ def summary_of(plan: Plan) -> str:
         names.setdefault(semantics.summary, []).append(name)
     if len(names) == 1:
         return "; ".join(names)
-    return "; ".join(f"{', '.join(own)}: {summary}" for summary, own in names.items())
+    return "; ".join(f"{', '.join(names_of_stream)}: {summary}" for summary, names_of_stream in names.items())
 
 
 def _add_component(branch: Tree, plan: Plan, component: PlannedComponent) -> None:
@@ -57,8 +57,8 @@ def _add_component(branch: Tree, plan: Plan, component: PlannedComponent) -> Non
     for edge in plan.inputs(component.id):
         node.add(Text.assemble(("from ", "dim"), edge.source, (f"  {edge_text(plan, edge)}", "dim")))
     for stream, fields in component.streams.items():
-        taken = "" if plan.outputs(component.id, stream) else "  no subscriber"
-        node.add(Text.assemble(("emits ", "dim"), stream_text(stream, fields), (taken, "yellow")))
+        note = "" if plan.outputs(component.id, stream) else "  no subscriber"
+        node.add(Text.assemble(("emits ", "dim"), stream_text(stream, fields), (note, "yellow")))
     states = states_of(plan, component)
     if states:
         node.add(Text.assemble(("keeps ", "dim"), (", ".join(states), "cyan")))
@@ -91,8 +91,8 @@ def _dot_lines(plan: Plan) -> Iterator[str]:
         label = _dot_quoted(edge_text(plan, edge), stream_text(edge.stream, fields))
         yield f"  {_dot_quoted(edge.source)} -> {_dot_quoted(edge.target)} [label={label}];"
     for component in plan.of_phase(Phase.COMMIT):
-        for kept in states_of(plan, component):
-            yield f"  {_dot_quoted(component.id)} -> {_dot_quoted(f'state {kept}')} [style=dashed, dir=none];"
+        for state_name in states_of(plan, component):
+            yield f"  {_dot_quoted(component.id)} -> {_dot_quoted(f'state {state_name}')} [style=dashed, dir=none];"
     yield "}"
 
 

@@ -94,7 +94,7 @@ def _line(progress: Progress, rate: TupleRate) -> str:
         ]
     if rate.secs_left is not None:
         parts.append(time_left(rate.secs_left))
-    parts += [f"{component}: {values}" for component, of, values in readings_of(progress.readings) if not of]
+    parts += [f"{component}: {values}" for component, subject, values in readings_of(progress.readings) if not subject]
     parts.append(count_of(progress.failures, "failure"))
     if progress.last_failure:
         parts.append(f"the last failure: {reason_of(progress, _REASON_MAX)}")

@@ -108,8 +108,8 @@ class LiveDisplay(Display):
         average, recent = f"{self._rate.average:,.0f}/s", f"{self._rate.recent:,.0f}/s"
         rate = Text.assemble((f"{progress.tuples:,}", "bold"), f"   {average}, recently {recent}   ")
         yield "tuples", rate.append(self._rate.history, "green")
-        for component, of, values in readings_of(progress.readings):
-            if not of:
+        for component, subject, values in readings_of(progress.readings):
+            if not subject:
                 yield component, Text(values)
         yield "failures", Text(f"{progress.failures:,}", "bold yellow" if progress.failures else "")
         if progress.last_failure:
@@ -133,15 +133,15 @@ def _bar(progress: Progress, pending_max: int) -> Text:
     pending_max = max(pending_max, progress.committing + progress.processed + progress.processing + progress.ready)
     width = min(pending_max, _BAR_WIDTH_MAX)
     bar = Text(no_wrap=True)
-    drawn, seen = 0, 0
+    drawn, counted_so_far = 0, 0
     for number, style in (
         (progress.committing, _COMMITTING),
         (progress.processed, _WAITING),
         (progress.processing, _PROCESSING),
         (progress.ready, _READY),
     ):
-        seen += number
-        until = -(-seen * width // pending_max)
+        counted_so_far += number
+        until = -(-counted_so_far * width // pending_max)
         bar.append("█" * (until - drawn), style)
         drawn = until
     return bar.append("·" * (width - drawn), "dim")

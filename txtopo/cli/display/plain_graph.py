@@ -25,8 +25,8 @@ def draw_plain_text(plan: PlainPlan) -> Tree:
             if edge.target == component.id:
                 node.add(Text.assemble(("from ", "dim"), edge.source, (f"  {_edge_text(edge)}", "dim")))
         for stream, fields in component.streams.items():
-            taken = "" if plan.outputs(component.id, stream) else "  nobody takes it"
-            node.add(Text.assemble(("emits ", "dim"), stream_text(stream, fields), (taken, "yellow")))
+            note = "" if plan.outputs(component.id, stream) else "  nobody takes it"
+            node.add(Text.assemble(("emits ", "dim"), stream_text(stream, fields), (note, "yellow")))
     return tree
 
 

@@ -64,10 +64,10 @@ class TupleRate:
     def secs_left(self) -> float | None:
         """The estimated time for the rest at the average rate; None if unknown."""
         progress = self._progress
-        done = 0 if progress is None else progress.transactions + progress.dead_letters
-        if progress is None or progress.total is None or not done:
+        done_count = 0 if progress is None else progress.transactions + progress.dead_letters
+        if progress is None or progress.total is None or not done_count:
             return None
-        return max(0, progress.total - progress.committed_txid) * progress.elapsed_secs / done
+        return max(0, progress.total - progress.committed_txid) * progress.elapsed_secs / done_count
 
     @property
     def recent(self) -> float:

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 @contextlib.contextmanager
 def stop_asked() -> Iterator[threading.Event]:
     """Yield an event that Ctrl-C and SIGTERM set; a second Ctrl-C interrupts at once."""
-    asked = threading.Event()
+    stop = threading.Event()
 
     def ask(number: int, _frame: object) -> None:
-        if asked.is_set() and number == signal.SIGINT:
+        if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        asked.set()
+        stop.set()
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -36,7 +36,7 @@ def dev(port: int, folder: Path) -> None:
         objects = Objects(folder)
     except OSError as error:
         raise ConfigError(f"the folder {folder} can't be used, {error.strerror}: give another folder") from error
-    with stop_asked() as asked, bucket_server(objects, port) as server:
+    with stop_asked() as stop, bucket_server(objects, port) as server:
         serving = threading.Thread(target=server.serve_forever, daemon=True)
         serving.start()
         click.echo(f"buckets are served on {server.options['aws_endpoint']}; their objects are in {folder}; in another")
@@ -44,6 +44,6 @@ def dev(port: int, folder: Path) -> None:
         click.echo(f"  export AWS_ENDPOINT={server.options['aws_endpoint']} AWS_ALLOW_HTTP=true AWS_REGION={REGION}")
         click.echo(f"  export AWS_ACCESS_KEY_ID={KEY} AWS_SECRET_ACCESS_KEY={SECRET}")
         click.echo("Ctrl-C stops it")
-        asked.wait()
+        stop.wait()
         server.shutdown()
         serving.join()

@@ -37,18 +37,18 @@ def dev(port: int, folder: Path, topics: tuple[str, ...]) -> None:
     It is a real broker, but without replicas, TLS and passwords: for development and tests only. The first time, Spark
     downloads its JARs from Maven.
     """
-    wanted = dict(map(_topic, topics))
+    partitions_by_topic = dict(map(_topic, topics))
     broker = KafkaBroker(folder, port=port)
-    with stop_asked() as asked:
+    with stop_asked() as stop:
         try:
             broker.start()
-            there = broker.admin().list_topics(timeout=10).topics
-            for topic, partitions in wanted.items():
-                if topic not in there:
+            existing_topics = broker.admin().list_topics(timeout=10).topics
+            for topic, partitions in partitions_by_topic.items():
+                if topic not in existing_topics:
                     _create(broker, topic, partitions)
             click.echo(f"Kafka serves on {broker.servers}; its data are in {folder}; Ctrl-C stops it")
             # In slices, to notice a broker that ends by itself.
-            while broker.is_running and not asked.wait(_POLL_SECS):
+            while broker.is_running and not stop.wait(_POLL_SECS):
                 pass
             if not broker.is_running:
                 raise ConfigError(f"the broker has ended; see {broker.log}")

@@ -186,7 +186,7 @@ def _observed(
         yield _Observed()
         return
     with needs_extra("metrics" if page is None else "ui"):
-        from txtopo.engine.exposition import serving, written  # noqa: PLC0415 - the extra, when it is needed
+        from txtopo.engine.exposition import metrics_file, serving  # noqa: PLC0415 - the extra, when it is needed
         from txtopo.engine.metrics import RunMetrics  # noqa: PLC0415 - as above
     metrics = RunMetrics.of(target.topology)
     with contextlib.ExitStack() as stack:
@@ -206,7 +206,7 @@ def _observed(
             )
             url = stack.enter_context(page_beside(output, page, options))
             console.print(f"page: {url}", soft_wrap=True)
-            stack.enter_context(written(metrics, timeline / METRICS))
+            stack.enter_context(metrics_file(metrics, timeline / METRICS))
         yield _Observed(metrics, timeline)
 
 

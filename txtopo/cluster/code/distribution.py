@@ -242,8 +242,8 @@ def distributor_of(config: ClusterConfig) -> CodeDistributor:
         if folder is None:
             raise ConfigError("nimbus.code.distributor is shared: set nimbus.code.distributor.folder, too")
         return SharedFolderCodeDistributor(folder)
-    own: CodeDistributor = config.made("nimbus.code.distributor", CodeDistributor)
-    return own
+    distributor: CodeDistributor = config.make("nimbus.code.distributor", CodeDistributor)
+    return distributor
 
 
 @attrs.frozen
@@ -295,7 +295,7 @@ class ClusterConnection:
                 raise
             self._reminder.warn(topology, "the code of %s cannot be kept here: %s; it is tried again", topology, error)
         else:
-            self._reminder.over(topology)
+            self._reminder.clear(topology)
 
     def close(self) -> None:
         """Close what the daemon was given."""

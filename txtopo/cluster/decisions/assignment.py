@@ -348,9 +348,9 @@ class _Round:
             for slot in (Slot(supervisor.id, number) for number in range(supervisor.slots))
             if slot not in self._used
         ]
-        own = None if waiting.old is None else waiting.old.place  # of equal ones, a rebalance keeps the old slot
+        old = None if waiting.old is None else waiting.old.place  # of equal ones, a rebalance keeps the old slot
         return min(
             free,
-            key=lambda slot: (slot.supervisor in waiting.avoided, load[slot.supervisor], slot != own, slot),
+            key=lambda slot: (slot.supervisor in waiting.avoided, load[slot.supervisor], slot != old, slot),
             default=None,
         )

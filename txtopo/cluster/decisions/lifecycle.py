@@ -211,9 +211,9 @@ def after_code_check(
     """
     if has_holder:
         topology = attrs.evolve(topology, code_lost_at=None) if topology.code_lost_at is not None else topology
-        back = applied(topology, Request(Event.CODE_BACK), now)
-        assert back is not None, "it removes nothing"
-        return back
+        request_after = applied(topology, Request(Event.CODE_BACK), now)
+        assert request_after is not None, "it removes nothing"
+        return request_after
     if topology.status not in NEEDS_CODE:
         return topology
     if topology.code_lost_at is None:

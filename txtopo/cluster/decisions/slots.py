@@ -194,71 +194,71 @@ def adopted(number: int, assignment: Assignment, has_run: bool, now: float) -> D
     return DriverSlot(number, SlotState.RUNNING if has_run else SlotState.STARTING, assignment, now)
 
 
-def step(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
+def step(slot: DriverSlot, view: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
     """Return a slot's next state, and the actions to carry out in order."""
     match slot.state:
         case SlotState.EMPTY:
-            return _look_for_work(slot, seen)
+            return _look_for_work(slot, view)
         case SlotState.FETCHING:
-            return _fetching(slot, seen)
+            return _fetching(slot, view)
         case SlotState.STARTING | SlotState.RUNNING:
-            return _with_process(slot, seen, limits)
+            return _with_process(slot, view, limits)
         case SlotState.STOPPING:
-            return _stopping(slot, seen, limits)
+            return _stopping(slot, view, limits)
         case SlotState.WAITING:
-            if not _is_wanted(slot, seen):
-                return _emptied(slot, seen)
-            if seen.now < slot.until or seen.cut_off_secs:
+            if not _is_wanted(slot, view):
+                return _emptied(slot, view)
+            if view.now < slot.until or view.cut_off_secs:
                 return slot, []
             # By way of FETCHING, for the disk may have damaged the code since: then it is fetched again.
-            return _fetching(attrs.evolve(slot, state=SlotState.FETCHING, since=seen.now), seen)
+            return _fetching(attrs.evolve(slot, state=SlotState.FETCHING, since=view.now), view)
         case SlotState.ENDED:
-            return (slot, []) if _is_wanted(slot, seen) else _emptied(slot, seen)
+            return (slot, []) if _is_wanted(slot, view) else _emptied(slot, view)
 
 
-def _look_for_work(slot: DriverSlot, seen: Seen) -> tuple[DriverSlot, Sequence[Action]]:
+def _look_for_work(slot: DriverSlot, view: Seen) -> tuple[DriverSlot, Sequence[Action]]:
     # A supervisor without ZooKeeper knows only an old assignment: another one may have the topology by now.
-    if seen.wanted is None or seen.cut_off_secs:
+    if view.wanted is None or view.cut_off_secs:
         return slot, []
     fetching = attrs.evolve(
-        slot, state=SlotState.FETCHING, assignment=seen.wanted, since=seen.now, failures=0, failed_starts=0
+        slot, state=SlotState.FETCHING, assignment=view.wanted, since=view.now, failures=0, failed_starts=0
     )
-    return _fetching(fetching, seen)
+    return _fetching(fetching, view)
 
 
-def _fetching(slot: DriverSlot, seen: Seen) -> tuple[DriverSlot, Sequence[Action]]:
+def _fetching(slot: DriverSlot, view: Seen) -> tuple[DriverSlot, Sequence[Action]]:
     assignment = _assignment(slot)
-    if not _is_wanted(slot, seen):
-        return _emptied(slot, seen)
-    if seen.has_code and not seen.cut_off_secs:
-        return _launched(slot, seen)
+    if not _is_wanted(slot, view):
+        return _emptied(slot, view)
+    if view.has_code and not view.cut_off_secs:
+        return _launched(slot, view)
     return slot, [FetchCode(assignment.topology)]
 
 
-def _with_process(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
-    if not seen.is_process_alive:
-        return _exited(slot, seen, limits)
-    why = _why_to_stop(slot, seen, limits)
+def _with_process(slot: DriverSlot, view: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
+    if not view.is_process_alive:
+        return _exited(slot, view, limits)
+    why = _why_to_stop(slot, view, limits)
     if why is not None:
-        return attrs.evolve(slot, state=SlotState.STOPPING, since=seen.now, why=why), [Terminate()]
-    if slot.state is SlotState.STARTING and seen.has_run:
-        return attrs.evolve(slot, state=SlotState.RUNNING, since=seen.now, failed_starts=0), []
+        return attrs.evolve(slot, state=SlotState.STOPPING, since=view.now, why=why), [Terminate()]
+    if slot.state is SlotState.STARTING and view.has_run:
+        return attrs.evolve(slot, state=SlotState.RUNNING, since=view.now, failed_starts=0), []
     # Only a long run resets the backoff: a driver that dies soon after each start would otherwise restart at once.
-    if slot.state is SlotState.RUNNING and slot.failures and seen.now - slot.since > limits.backoff_reset_secs:
+    if slot.state is SlotState.RUNNING and slot.failures and view.now - slot.since > limits.backoff_reset_secs:
         return attrs.evolve(slot, failures=0), []
     return slot, []
 
 
-def _why_to_stop(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> str | None:
+def _why_to_stop(slot: DriverSlot, view: Seen, limits: SlotLimits) -> str | None:
     """Return why a driver must stop (empty: its assignment is gone); None if it may go on."""
-    if not _is_wanted(slot, seen):
+    if not _is_wanted(slot, view):
         return ""
-    if seen.cut_off_secs > limits.isolation_secs:
+    if view.cut_off_secs > limits.isolation_secs:
         return f"ZooKeeper has been away for supervisor.isolation.secs, {limits.isolation_secs:g} s"
-    if seen.beat_age_secs is not None and seen.beat_age_secs > limits.silence_secs:
+    if view.beat_age_secs is not None and view.beat_age_secs > limits.silence_secs:
         return f"the driver gave no sign of life for supervisor.worker.timeout.secs, {limits.silence_secs:g} s"
-    if slot.state is SlotState.STARTING and not seen.has_run and seen.now - slot.since > limits.start_timeout_secs:
-        last = f"its last stage was: {seen.detail}" if seen.detail else "it gave no sign of life"
+    if slot.state is SlotState.STARTING and not view.has_run and view.now - slot.since > limits.start_timeout_secs:
+        last = f"its last stage was: {view.detail}" if view.detail else "it gave no sign of life"
         return (
             "the topology did not run within supervisor.worker.start.timeout.secs, "
             f"{limits.start_timeout_secs:g} s; {last}"
@@ -266,33 +266,33 @@ def _why_to_stop(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> str | None
     return None
 
 
-def _stopping(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
-    if seen.is_process_alive:
+def _stopping(slot: DriverSlot, view: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
+    if view.is_process_alive:
         # Again at every look until it is gone: a process in uninterruptible sleep dies only when it wakes.
-        return slot, ([Kill()] if seen.now - slot.since >= limits.shutdown_secs else [])
-    if not _is_wanted(slot, seen):
-        return _emptied(slot, seen)
-    return _exited(slot, seen, limits)
+        return slot, ([Kill()] if view.now - slot.since >= limits.shutdown_secs else [])
+    if not _is_wanted(slot, view):
+        return _emptied(slot, view)
+    return _exited(slot, view, limits)
 
 
-def _exited(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
+def _exited(slot: DriverSlot, view: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
     """Decide what follows when the process has ended: a report, or a wait before the next launch."""
     assignment = _assignment(slot)
-    if not _is_wanted(slot, seen):
-        return _emptied(slot, seen)
-    ended = attrs.evolve(slot, state=SlotState.ENDED, since=seen.now)
+    if not _is_wanted(slot, view):
+        return _emptied(slot, view)
+    ended = attrs.evolve(slot, state=SlotState.ENDED, since=view.now)
     # Report before CleanUp. A supervisor that dies between the two finds the folder with exit.json and reports again;
     # the other way round it would find nothing, and start a finished topology again.
-    if seen.exit_status == DriverExit.FINISHED:
+    if view.exit_status == DriverExit.FINISHED:
         return ended, [Report(assignment, Ending(EndingKind.FINISHED)), CleanUp()]
-    if seen.exit_status == DriverExit.BROKEN_RULE:
-        return ended, [Report(assignment, Ending(EndingKind.FAILED, seen.error)), CleanUp()]
-    reason = seen.error or f"it exited with status {seen.exit_status}"
+    if view.exit_status == DriverExit.BROKEN_RULE:
+        return ended, [Report(assignment, Ending(EndingKind.FAILED, view.error)), CleanUp()]
+    reason = view.error or f"it exited with status {view.exit_status}"
     if slot.state is SlotState.STOPPING and slot.why:
         reason = f"{slot.why}; {reason}"
     failures = slot.failures + 1
     # A driver may begin to run and end between two looks, so that this slot was never RUNNING.
-    has_run = seen.has_run or slot.state is SlotState.RUNNING
+    has_run = view.has_run or slot.state is SlotState.RUNNING
     failed_starts = 0 if has_run else slot.failed_starts + 1
     if failed_starts >= limits.retries_max:
         return ended, [Report(assignment, Ending(EndingKind.KEEPS_FAILING, reason)), CleanUp()]
@@ -302,28 +302,28 @@ def _exited(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlo
     waiting = attrs.evolve(
         slot,
         state=SlotState.WAITING,
-        since=seen.now,
+        since=view.now,
         failures=failures,
         failed_starts=failed_starts,
-        until=seen.now + backoff_secs,
+        until=view.now + backoff_secs,
         why=reason,
     )
     return waiting, [CleanUp()]
 
 
-def _launched(slot: DriverSlot, seen: Seen) -> tuple[DriverSlot, Sequence[Action]]:
-    return attrs.evolve(slot, state=SlotState.STARTING, since=seen.now), [Launch(_assignment(slot))]
+def _launched(slot: DriverSlot, view: Seen) -> tuple[DriverSlot, Sequence[Action]]:
+    return attrs.evolve(slot, state=SlotState.STARTING, since=view.now), [Launch(_assignment(slot))]
 
 
-def _emptied(slot: DriverSlot, seen: Seen) -> tuple[DriverSlot, Sequence[Action]]:
-    empty, actions = _look_for_work(DriverSlot(slot.number, since=seen.now), seen)
+def _emptied(slot: DriverSlot, view: Seen) -> tuple[DriverSlot, Sequence[Action]]:
+    empty, actions = _look_for_work(DriverSlot(slot.number, since=view.now), view)
     return empty, [CleanUp(), *actions]
 
 
-def _is_wanted(slot: DriverSlot, seen: Seen) -> bool:
+def _is_wanted(slot: DriverSlot, view: Seen) -> bool:
     """Whether ZooKeeper still has the slot's assignment, by topology and number."""
-    mine, wanted = _assignment(slot), seen.wanted
-    return wanted is not None and (mine.topology, mine.number) == (wanted.topology, wanted.number)
+    mine, assigned = _assignment(slot), view.wanted
+    return assigned is not None and (mine.topology, mine.number) == (assigned.topology, assigned.number)
 
 
 def _assignment(slot: DriverSlot) -> Assignment:

@@ -51,7 +51,7 @@ def check_code(  # noqa: PLR0913 - two callers, one of which gives all
     work_dir: Path | None = None,
     output: IO[str] | int = subprocess.DEVNULL,
 ) -> Any:
-    """Build the topology in folder ``code`` in a process of its own; return the answer of a supervisor's API.
+    """Build the topology in folder ``code`` in a separate process; return the answer of a supervisor's API.
 
     ``limit`` names the setting behind ``secs``, for the error; without ``settings`` the submitted ones count. Temporary
     files go to ``folder``, in a folder ``check-…``, which a supervisor removes at its start after a crash.
@@ -65,7 +65,7 @@ def check_code(  # noqa: PLR0913 - two callers, one of which gives all
         if settings is not None:
             (Path(name) / "settings.json").write_text(json.dumps(dict(settings)))
             command += ["--settings", str(Path(name) / "settings.json")]
-        process = subprocess.Popen(  # noqa: S603 - our own command
+        process = subprocess.Popen(  # noqa: S603 - our command
             command,
             cwd=work_dir,
             env=child_environment(),

@@ -145,8 +145,8 @@ class DriverFolder:
 
     def pid(self) -> int | None:
         """Return the process id; None if the process has not written it yet."""
-        written = _read(self.path / "pid")
-        return written if isinstance(written, int) else None
+        record = _read(self.path / "pid")
+        return record if isinstance(record, int) else None
 
     def end(self) -> DriverEnd | None:
         """Return how it ended; None if it was killed before it could write that."""
@@ -174,9 +174,9 @@ class DriverFolder:
 
 
 def _record(path: Path, kind: type[R]) -> R | None:
-    written = _read(path)
+    content = _read(path)
     try:
-        return None if written is None else from_json(written, kind)
+        return None if content is None else from_json(content, kind)
     except DAMAGE:
         return None
 

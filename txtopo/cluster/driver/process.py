@@ -31,7 +31,7 @@ from txtopo.cluster.logs import driver_log
 from txtopo.cluster.state import ClusterState
 from txtopo.config import Config, TopologyKind
 from txtopo.engine.control import RunControl
-from txtopo.engine.exposition import written
+from txtopo.engine.exposition import metrics_file
 from txtopo.engine.metrics import RunMetrics
 from txtopo.engine.runner import run
 from txtopo.engine.timeline.ends import metadata_dir_if_any
@@ -77,8 +77,8 @@ def build(code: Path, unpacked: Path, settings: Mapping[str, str] | None = None)
     unpacked.mkdir(parents=True)
     with zipfile.ZipFile(code / ARCHIVE_NAME) as archive:
         archive.extractall(unpacked)
-    given = submission.settings if settings is None else settings
-    target = load_target(f"{submission.module}:{submission.attribute}", given, unpacked)
+    driver_settings = submission.settings if settings is None else settings
+    target = load_target(f"{submission.module}:{submission.attribute}", driver_settings, unpacked)
     if target.topology.id != submission.topology_id:
         raise SubmissionError(f"the code builds topology {target.topology.id!r}, not {submission.topology_id!r}")
     target.config.of_kind(kind_of(target.topology))
@@ -127,7 +127,7 @@ class _Driver:
         topology: Any = target.topology
         try:
             metrics = RunMetrics.of(topology, record.name)
-            with secrets_kept({**target.arguments, **record.settings}), written(metrics, self._place.metrics):
+            with secrets_kept({**target.arguments, **record.settings}), metrics_file(metrics, self._place.metrics):
                 report = run(
                     topology,
                     config,

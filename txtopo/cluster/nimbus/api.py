@@ -99,9 +99,9 @@ class NimbusApi:
         self._nimbus = nimbus
         self._token = token.encode()
         self._version = version
-        # Submissions wait for minutes, so they have threads of their own: no other request waits behind them.
+        # Submissions wait for minutes, so they have separate threads: no other request waits behind them.
         self._submissions = anyio.CapacityLimiter(nimbus.config["nimbus.submissions.max"])
-        # Reads need no token. Threads of their own keep them from delaying those with it: other nimbuses fetch code.
+        # Reads need no token. Separate threads keep them from delaying those with it: other nimbuses fetch code.
         self._reads = anyio.CapacityLimiter(_READS_MAX)
         self._metrics = _Metrics()
         pages = DriverPages(nimbus.state, token)
@@ -165,7 +165,7 @@ class NimbusApi:
 
     def _nimbuses(self, _request: Request) -> Response:
         leader, now = self._leader_address(), time.time()
-        found = []
+        summaries = []
         for nimbus in self._nimbus.state.nimbuses().values():
             host, _, port = nimbus.address.rpartition(":")
             summary = NimbusSummary(
@@ -178,13 +178,13 @@ class NimbusApi:
                 uptime_seconds=max(0, int(now - nimbus.started_at)),
                 version=nimbus.version,
             )
-            found.append(to_json(summary))
-        return answers.Json({"nimbuses": found})
+            summaries.append(to_json(summary))
+        return answers.Json({"nimbuses": summaries})
 
     def _supervisors(self, _request: Request) -> Response:
         view, now = self._nimbus.state.view(), time.time()
         used = [assignment.supervisor for assignment in view.assignments.values()]
-        found = [
+        summaries = [
             SupervisorSummary(
                 supervisor.id,
                 supervisor.address,
@@ -196,18 +196,18 @@ class NimbusApi:
             )
             for supervisor in view.supervisors.values()
         ]
-        return answers.Json({"supervisors": [to_json(supervisor) for supervisor in found]})
+        return answers.Json({"supervisors": [to_json(supervisor) for supervisor in summaries]})
 
     def _topologies(self, request: Request) -> Response:
         state = self._nimbus.state
         holders, live = state.holders(), frozenset(state.nimbuses())
         assignments, beats = state.assignments(), state.heartbeats()
-        found = []
+        summaries = []
         for topology in state.topologies().values():
             assignment = assignments.get(topology.id)
             beat = None if assignment is None else beats.get((topology.id, assignment.number))
-            found.append(_summary(topology, holders.get(topology.id, frozenset()), live, assignment, beat))
-        return answers.Json({"topologies": [to_json(self._for(request, topology)) for topology in found]})
+            summaries.append(_summary(topology, holders.get(topology.id, frozenset()), live, assignment, beat))
+        return answers.Json({"topologies": [to_json(self._for(request, topology)) for topology in summaries]})
 
     def _topology(self, request: Request) -> Response:
         return answers.Json(
@@ -230,17 +230,17 @@ class NimbusApi:
             answers.check_token(request, self._token)
             wait_secs = _wait_of(request)
             body = await answers.body_of(request)
-            asked = TopologyRequest(event, wait_secs, answers.settings_in(body) if event is Event.REBALANCE else {})
+            change = TopologyRequest(event, wait_secs, answers.settings_in(body) if event is Event.REBALANCE else {})
             name = request.path_params["name"]
-            return await anyio.to_thread.run_sync(lambda: self._change(name, asked))
+            return await anyio.to_thread.run_sync(lambda: self._change(name, change))
 
         return endpoint
 
-    def _change(self, name: str, asked: TopologyRequest) -> Response:
-        after = self._nimbus.request(name, asked)
+    def _change(self, name: str, change: TopologyRequest) -> Response:
+        after = self._nimbus.request(name, change)
         return answers.Json(
             {
-                "topologyOperation": asked.event.value,
+                "topologyOperation": change.event.value,
                 "topologyId": after.id,
                 "status": "success",
                 "topology": to_json(self._summary_of(after)),
@@ -272,10 +272,10 @@ class NimbusApi:
                     file.write(chunk)
                     continue
                 head += chunk
-                line, newline, rest = head.partition(b"\n")
+                line, newline, body_start = head.partition(b"\n")
                 if newline:
                     is_head, head = False, line
-                    file.write(rest)
+                    file.write(body_start)
                 if len(head) > _DESCRIPTION_BYTES_MAX:
                     raise SubmissionError(f"the description is longer than {_DESCRIPTION_BYTES_MAX >> 10} KiB")
         return Submission.from_bytes(head)

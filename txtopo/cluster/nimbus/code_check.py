@@ -87,12 +87,12 @@ class CodeCheck:
         url = f"http://{supervisor}/api/v1/code/{quote(topology.id, safe='')}/check"
         try:
             answer = self._client.post(url, json={"settings": dict(settings)})
-            found = answer.json()
-            said = str(found["topologyId"]) if answer.is_success else str(found["errorMessage"])
+            content = answer.json()
+            result = str(content["topologyId"]) if answer.is_success else str(content["errorMessage"])
         except (httpx.HTTPError, *DAMAGE) as error:
             raise ClusterError(f"the supervisor at {supervisor}: {error!r}") from error
         if answer.status_code == HTTPStatus.BAD_REQUEST:
-            raise SubmissionError(f"the code does not run where drivers do: {said}")
+            raise SubmissionError(f"the code does not run where drivers do: {result}")
         if not answer.is_success:
-            raise ClusterError(f"the supervisor at {supervisor}: {said}")
-        return said
+            raise ClusterError(f"the supervisor at {supervisor}: {result}")
+        return result

@@ -57,24 +57,24 @@ class CodeSync:
         self._state.watch(("code-distributor", "nimbuses"), self._on_change)
         # Read the disk first, then ZooKeeper. A submission that ends between the two reads is under way in the first
         # and published in the second; the other way round, this loop would take its code for nobody's and remove it.
-        here = set(self._store.topologies()) - self._under_way
+        held_topologies = set(self._store.topologies()) - self._under_way
         published, holders = self._state.manifests(), self._state.holders()
         if time.monotonic() - self._checked_at >= self._freq_secs:
             self._checked_at = time.monotonic()
             self._store.check_next(published)
         address = self._record.address
-        said = {topology for topology, addresses in holders.items() if address in addresses}
-        for topology in sorted(said - set(self._store.topologies())):
+        announced = {topology for topology, addresses in holders.items() if address in addresses}
+        for topology in sorted(announced - set(self._store.topologies())):
             # This disk lost the code. The record must go before the announcement below makes this nimbus count as a
             # live holder: others would wait for code that nobody has.
             self._state.drop(topology, address)
-            said.discard(topology)
+            announced.discard(topology)
         self._state.announce_nimbus(self._record)
-        for topology in sorted(here - set(published)):
+        for topology in sorted(held_topologies - set(published)):
             _LOG.info("the code of %s is no longer needed", topology)
             self._store.remove(topology)
         for topology, manifest in sorted(published.items()):
-            if self._has_fetched(topology, manifest) and topology not in said:
+            if self._has_fetched(topology, manifest) and topology not in announced:
                 # Only after the code is durable here. A crash in between is harmless: the next sync records it.
                 with durable_step("nimbus.hold"):
                     self._state.hold(topology, address)

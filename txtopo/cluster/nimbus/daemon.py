@@ -70,7 +70,7 @@ class Nimbus:
         self.elector: LeaderElector = (
             ZooKeeperLeaderElector(on_failure, self.wake)
             if config["nimbus.leader.elector"] == "zookeeper"
-            else config.made("nimbus.leader.elector", LeaderElector)
+            else config.make("nimbus.leader.elector", LeaderElector)
         )
         self._on_failure = on_failure
         self._reminder = RepeatedWarning(_LOG)

@@ -188,10 +188,10 @@ class ZooKeeperLeaderElector(LeaderElector):
         position = names.index(place)
         ahead = self._state.node("leader-queue", names[position - 1]) if position else self._state.node("leader")
         # Watch only the one ahead, not the whole queue: its end wakes one nimbus instead of all.
-        found = session.watched_data(ahead, self._wake.set)
-        if found is not None and (position or found[1].ephemeralOwner != session.session_id):
+        predecessor = session.watched_data(ahead, self._wake.set)
+        if predecessor is not None and (position or predecessor[1].ephemeralOwner != session.session_id):
             return _POLL_SECS
-        if found is not None:
+        if predecessor is not None:
             # 1. This session began a term. 2. The connection broke before the answer. 3. begin_term() could not find
             # out. Nobody works in that term, so remove its node and stand again.
             self._state.remove_nodes(ahead)
@@ -202,10 +202,10 @@ class ZooKeeperLeaderElector(LeaderElector):
     def _is_in_force(self, term: Term) -> bool:
         """Whether ZooKeeper still has the term: its session lives, and nobody has removed its node."""
         session = self._state.session
-        found = session.watched_data(self._state.node("leader"), self._wake.set)
+        leader_node = session.watched_data(self._state.node("leader"), self._wake.set)
         return (
-            found is not None
-            and found[1].ephemeralOwner == session.session_id
+            leader_node is not None
+            and leader_node[1].ephemeralOwner == session.session_id
             and session.sessions_lost == term.sessions_lost
         )
 

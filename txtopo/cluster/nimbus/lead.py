@@ -102,8 +102,8 @@ class Leadership:
             leader = self._elector.get_leader_address()
         except (NoLeader, Unreachable):
             leader = None
-        known = "nobody leads at the moment" if leader in {None, self._address} else f"{leader} does"
-        error = NotLeader(f"the nimbus at {self._address} does not lead; {known}")
+        leader_text = "nobody leads at the moment" if leader in {None, self._address} else f"{leader} does"
+        error = NotLeader(f"the nimbus at {self._address} does not lead; {leader_text}")
         error.leader = None if leader == self._address else leader
         return error
 

@@ -40,12 +40,12 @@ class DriverPages:
         """Answer with a summary of each topology that runs; those of a supervisor that does not answer are left out."""
         check_token(request, self._token)
         supervisors = await anyio.to_thread.run_sync(self._state.supervisors, limiter=self._reads)
-        asked = [self._ask(supervisor.address, "", _SUMMARY_TIMEOUT) for supervisor in supervisors.values()]
-        found: dict[str, Any] = {}
-        for answer in await asyncio.gather(*asked):
+        questions = [self._ask(supervisor.address, "", _SUMMARY_TIMEOUT) for supervisor in supervisors.values()]
+        by_topology: dict[str, Any] = {}
+        for answer in await asyncio.gather(*questions):
             if answer is not None and answer.is_success:
-                found |= answer.json()["topologies"]
-        return Json({"topologies": found})
+                by_topology |= answer.json()["topologies"]
+        return Json({"topologies": by_topology})
 
     async def answer(self, request: Request) -> Response:
         """Answer with what the supervisor that runs the topology says; if none runs it, with what one says that did."""

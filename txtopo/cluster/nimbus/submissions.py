@@ -135,34 +135,34 @@ class Submissions:
 
     def _check_free(self, submission: Submission) -> list[str]:
         """Return the ended topologies that a submission replaces; AlreadyAlive if one of that name or id lives."""
-        same = [
+        namesakes = [
             topology
             for topology in self._state.topologies().values()
             if submission.name == topology.name or submission.topology_id == topology.topology_id
         ]
-        for topology in same:
+        for topology in namesakes:
             if topology.holds_name:
-                what = (
+                part = (
                     f"name {topology.name!r}"
                     if topology.name == submission.name
                     else f"topology id {topology.topology_id!r}"
                 )
                 raise AlreadyAlive(
-                    f"the {what} is in use by {topology.id}, which is {topology.status.value}: "
+                    f"the {part} is in use by {topology.id}, which is {topology.status.value}: "
                     "kill it first, or wait until it is gone"
                 )
-        return [topology.id for topology in same]
+        return [topology.id for topology in namesakes]
 
     def _wait_for_replication(self, lead: Lead, topology: str) -> str | None:
         """Wait until enough nimbuses hold the code; return a warning if the time is over before."""
-        wanted, wait_secs = (
+        holders_min, wait_secs = (
             self._config["topology.min.replication.count"],
             self._config["topology.max.replication.wait.time.sec"],
         )
         deadline = float("inf") if wait_secs < 0 else time.monotonic() + wait_secs
-        while (count := self._distributor.get_replication_count(topology)) < wanted:
+        while (count := self._distributor.get_replication_count(topology)) < holders_min:
             if time.monotonic() >= deadline:
-                warning = f"{count} of {wanted} nimbuses hold the code after {wait_secs:g} s"
+                warning = f"{count} of {holders_min} nimbuses hold the code after {wait_secs:g} s"
                 _LOG.warning("%s: %s", topology, warning)
                 return warning
             self._leadership.wait(lead)

@@ -63,8 +63,8 @@ def code_file(store: CodeStore, request: Request) -> Response:
 def has_token(request: Request, token: bytes) -> bool:
     """Whether a request has the cluster's token."""
     # A comparison in constant time: its duration must not tell how much of a guess is right.
-    kind, _, given = request.headers.get("Authorization", "").partition(" ")
-    return kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token)
+    kind, _, token_given = request.headers.get("Authorization", "").partition(" ")
+    return kind.lower() == "bearer" and hmac.compare_digest(token_given.strip().encode(), token)
 
 
 def check_token(request: Request, token: bytes) -> None:

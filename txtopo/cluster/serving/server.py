@@ -89,7 +89,7 @@ class PausingListener(socket.socket):
             raise
 
 
-class _Together:
+class _CoalescedWrites:
     """A transport that holds one write back until the next, or until the event loop comes round.
 
     The head and the body of an answer are two writes. Sent one by one, the second system call and the reader's second
@@ -183,7 +183,7 @@ class Places:
             limit.idles(place)
 
 
-class _Gated(asyncio.Protocol):
+class _LimitedConnection(asyncio.Protocol):
     def __init__(self, inner: asyncio.Protocol, places: Places) -> None:
         self._inner = inner
         self._places = places
@@ -196,7 +196,7 @@ class _Gated(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Let a connection in, or abort it."""
         assert isinstance(transport, asyncio.Transport), "a TCP connection's"
-        self._inner.connection_made(_Together(transport, asyncio.get_running_loop()))  # type: ignore[arg-type]  # it passes the rest on
+        self._inner.connection_made(_CoalescedWrites(transport, asyncio.get_running_loop()))  # type: ignore[arg-type]  # it passes the rest on
         # abort(), not close(): close() first waits until the peer has taken all data.
         self._place = self._places.enter(transport.get_extra_info("peername"), transport.abort)
         if self._place is None:
@@ -223,7 +223,7 @@ def serve(app: Any, listener: socket.socket, begin_stop: Callable[[], None], sto
     places = Places(app, limit)
     config = uvicorn.Config(
         places,
-        http=lambda **given: _Gated(H11Protocol(**given), places),  # type: ignore[arg-type]  # it is only called
+        http=lambda **given: _LimitedConnection(H11Protocol(**given), places),  # type: ignore[arg-type]  # it is only called
         ws="none",
         backlog=backlog(),
         timeout_keep_alive=int(REQUEST_SECS),

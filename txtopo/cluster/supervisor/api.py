@@ -55,7 +55,7 @@ class SupervisorApi:
     def __init__(self, supervisor: Supervisor, token: str, pages: Pages) -> None:
         self._supervisor = supervisor
         self._pages = pages
-        # Threads of their own: a folder on a disk that hangs keeps them, and nothing else waits behind them.
+        # Separate threads: a folder on a disk that hangs keeps them, and nothing else waits behind them.
         self._readers = anyio.CapacityLimiter(_READERS_MAX)
         self._token = token.encode()
         self._checks = anyio.CapacityLimiter(1)  # a check is a process with user code, beside the drivers

@@ -217,7 +217,7 @@ class Supervisor:
         return True
 
     def _step(self, slot: LocalSlot, cut_off_secs: float) -> None:
-        slot.now, actions = step(slot.now, self._seen(slot, cut_off_secs), self._limits)
+        slot.now, actions = step(slot.now, self._view_of(slot, cut_off_secs), self._limits)
         for action in actions:
             match action:
                 case FetchCode(topology):
@@ -235,7 +235,7 @@ class Supervisor:
                 case CleanUp():
                     slot.clean_up()
 
-    def _seen(self, slot: LocalSlot, cut_off_secs: float) -> Seen:
+    def _view_of(self, slot: LocalSlot, cut_off_secs: float) -> Seen:
         is_alive, number = slot.is_alive(), slot.now.number
         is_new = slot.now.state is SlotState.EMPTY
         wanted = self._wanted.on(number) if is_alive else self._wanted.to_start(number, is_new=is_new)

@@ -50,7 +50,7 @@ class LocalCode:
         self._threads = ThreadPoolExecutor(_FETCHES_MAX, "fetch")
 
     def check(self, topology: str, settings: Mapping[str, str] | None, work_dir: Path) -> Any:
-        """Build a topology in a process of its own, by default with the submitted settings; return the API's answer.
+        """Build a topology in a separate process, by default with the submitted settings; return the API's answer.
 
         Raises:
             CodeUnavailable: the code cannot be fetched.

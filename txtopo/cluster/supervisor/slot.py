@@ -47,7 +47,7 @@ class LocalSlot:
         lock = self._folder.begin(launch)
         try:
             with log.open("ab") as output:
-                self._process = subprocess.Popen(  # noqa: S603 - our own command
+                self._process = subprocess.Popen(  # noqa: S603 - our command
                     driver_command(str(self._folder.path)),
                     cwd=work_dir,
                     env=child_environment(),

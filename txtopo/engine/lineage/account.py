@@ -39,7 +39,7 @@ class Read:
 
 
 @attrs.define(eq=False)
-class Written:
+class StateWrites:
     """What was written to a state: the last transaction, the version that it made if there are any, and rows."""
 
     txid: int = 0
@@ -62,7 +62,7 @@ class Account:
     """By spout."""
     references: dict[str, SeenVersion] = attrs.field(factory=dict)
     """The versions that the last transaction has seen, by reference."""
-    written: dict[str, Written] = attrs.field(factory=dict)
+    written: dict[str, StateWrites] = attrs.field(factory=dict)
     """By state."""
 
     def add(self, fact: Fact) -> None:
@@ -104,11 +104,11 @@ class Account:
             for spout, ranges in each.ranges.items():
                 if ranges is not None:
                     self.read.setdefault(spout, Read()).add(ranges)
-            for seen in each.references:
-                self.references[seen.name] = seen
+            for version in each.references:
+                self.references[version.name] = version
 
     def _write(self, state: str, txid: int, write: StateWrite) -> None:
-        written = self.written.setdefault(state, Written())
-        written.txid, written.version = txid, write.version
-        written.rows += write.rows
-        written.removed += write.removed
+        writes = self.written.setdefault(state, StateWrites())
+        writes.txid, writes.version = txid, write.version
+        writes.rows += write.rows
+        writes.removed += write.removed

@@ -100,16 +100,18 @@ class Events:
 
         ``kind`` is what the event says of the run; ``error`` says why it failed, empty if it did not.
         """
-        own: dict[str, Any] = {"producer": _PRODUCER}
+        producer: dict[str, Any] = {"producer": _PRODUCER}
         run_facets: dict[str, RunFacet] = {
-            "processing_engine": processing_engine_run.ProcessingEngineRunFacet(version(), "txtopo", version(), **own),
+            "processing_engine": processing_engine_run.ProcessingEngineRunFacet(
+                version(), "txtopo", version(), **producer
+            ),
             "txtopo_transactions": TransactionsRunFacet(
-                incarnation, epoch, account.first, account.last, account.dead_letters, account.failures, **own
+                incarnation, epoch, account.first, account.last, account.dead_letters, account.failures, **producer
             ),
         }
         if error:
-            run_facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(error, "PYTHON", **own)
-        job_type = job_type_job.JobTypeJobFacet("STREAMING", "TXTOPO", "TOPOLOGY", **own)
+            run_facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(error, "PYTHON", **producer)
+        job_type = job_type_job.JobTypeJobFacet("STREAMING", "TXTOPO", "TOPOLOGY", **producer)
         return RunEvent(
             eventTime=dt.datetime.fromtimestamp(at_secs, dt.UTC).isoformat(),
             eventType=kind,
@@ -127,8 +129,8 @@ class Events:
             for dataset, ranges in self._ranges(spout.id, read).items():
                 facets: dict[str, InputDatasetFacet] = {}
                 if read is not None and ranges:
-                    known = [{"partition": name, "start": s, "end": e} for name, (s, e) in ranges.items()]
-                    facets["txtopo_ranges"] = RangesInputDatasetFacet(known, read.left_out, producer=_PRODUCER)
+                    partitions = [{"partition": name, "start": s, "end": e} for name, (s, e) in ranges.items()]
+                    facets["txtopo_ranges"] = RangesInputDatasetFacet(partitions, read.left_out, producer=_PRODUCER)
                 if read is not None and ranges == read.ranges:  # tuples are not counted by topic
                     facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
                         rowCount=read.tuples, producer=_PRODUCER
@@ -139,32 +141,32 @@ class Events:
         """Return what was read of each dataset of a spout; nothing of those that it will read."""
         ranges = {} if read is None else read.ranges
         datasets = self._datasets(spout, ranges)
-        found: dict[Dataset, dict[str, tuple[Any, Any]]] = {dataset: {} for dataset in datasets.values()}
+        by_dataset: dict[Dataset, dict[str, tuple[Any, Any]]] = {dataset: {} for dataset in datasets.values()}
         for partition, span in ranges.items():
             prefix = max((dataset for dataset in datasets if partition.startswith(dataset)), key=len, default="")
-            found.setdefault(datasets.get(prefix) or self._unnamed(spout), {})[partition] = span
-        return found or {self._unnamed(spout): {}}
+            by_dataset.setdefault(datasets.get(prefix) or self._unnamed(spout), {})[partition] = span
+        return by_dataset or {self._unnamed(spout): {}}
 
     def _datasets(self, spout: str, partitions: Collection[str] = ()) -> Mapping[str, Dataset]:
-        found: Mapping[str, Dataset] | None = call_if_there(
+        datasets: Mapping[str, Dataset] | None = call_if_there(
             self.topology.plan.by_id[spout].component, "datasets", partitions
         )
-        return found or {}
+        return datasets or {}
 
     def _unnamed(self, name: str) -> Dataset:
         return Dataset(self.namespace, f"{self.topology.id}.{name}")
 
     def _references(self, account: Account) -> Iterator[InputDataset]:
         for name, reference in self.topology.plan.references.items():
-            seen, dataset = account.references.get(name), reference.dataset
+            version, dataset = account.references.get(name), reference.dataset
             facets: dict[str, DatasetFacet] = {}
-            if seen is not None:
-                facets["version"] = _version(str(seen.version))
+            if version is not None:
+                facets["version"] = _version(str(version.version))
             yield InputDataset(dataset.namespace, dataset.name, facets=facets)
 
     def _outputs(self, account: Account) -> Iterator[OutputDataset]:
         for name, state in self.states.items():
-            dataset, written = state.dataset or self._unnamed(name), account.written.get(name)
+            dataset, writes = state.dataset or self._unnamed(name), account.written.get(name)
             facets: dict[str, DatasetFacet] = {"schema": _schema(state.key + state.value)}
             columns = self.topology.columns.get(name)
             if columns:
@@ -184,12 +186,12 @@ class Events:
                 producer=_PRODUCER,
             )
             output: dict[str, Any] = {}
-            if written is not None:
-                txid = written.txid
-                facets["version"] = _version(f"txid {txid}" if written.version is None else str(written.version))
+            if writes is not None:
+                txid = writes.txid
+                facets["version"] = _version(f"txid {txid}" if writes.version is None else str(writes.version))
                 facets["txtopo_transaction"] = TransactionDatasetFacet(txid, producer=_PRODUCER)
                 output["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-                    rowCount=written.rows, producer=_PRODUCER
+                    rowCount=writes.rows, producer=_PRODUCER
                 )
             yield OutputDataset(dataset.namespace, dataset.name, outputFacets=output, facets=facets)
 
@@ -206,16 +208,16 @@ class Events:
         """Return the spouts of whose tuples a state is made: of dead letters, and where nobody asks for it, all."""
         plan = self.topology.plan
         writers = [component for component, states in plan.requested_states.items() if state in states]
-        found: frozenset[str] = frozenset().union(*map(plan.spouts_above, writers))
-        return found or frozenset(spout.id for spout in plan.spouts)
+        spouts: frozenset[str] = frozenset().union(*map(plan.spouts_above, writers))
+        return spouts or frozenset(spout.id for spout in plan.spouts)
 
 
 def _schema(fields: Fields) -> schema_dataset.SchemaDatasetFacet:
-    own = [
+    fields_of_facet = [
         schema_dataset.SchemaDatasetFacetFields(name, None if kind is None else ddl_name(kind), fields=None)
         for name, kind in zip(fields.names, fields.types, strict=True)
     ]
-    return schema_dataset.SchemaDatasetFacet(own, producer=_PRODUCER)
+    return schema_dataset.SchemaDatasetFacet(fields_of_facet, producer=_PRODUCER)
 
 
 def _version(text: str) -> dataset_version_dataset.DatasetVersionDatasetFacet:

@@ -167,9 +167,9 @@ class Lineage(Observer):
             return None
         metadata_dir = metadata_dir_of(self._topology.plan, self._config)
         with contextlib.suppress(OSError, TxtopoError):
-            found = read_snapshot(snapshots_in(metadata_dir), self._topology.id)
-            if found is not None:
-                writer, snapshot = found
+            last_snapshot = read_snapshot(snapshots_in(metadata_dir), self._topology.id)
+            if last_snapshot is not None:
+                writer, snapshot = last_snapshot
                 is_before = writer.incarnation == self._incarnation and writer.epoch < self._epoch
                 if is_before and not snapshot.ended:
                     return _Event(
@@ -190,7 +190,7 @@ class Lineage(Observer):
     # The thread that tells.
 
     def _run(self) -> None:
-        told: int | None = None
+        last_epoch: int | None = None
         while True:
             is_woken = self._wake.wait(self._running_secs)
             self._wake.clear()
@@ -202,8 +202,8 @@ class Lineage(Observer):
                     self._to.close(self._close_secs)
                 return
             last = self._account.last
-            if is_all_sent and not is_woken and last != told:
-                told = last if self._send(_Event(RunState.RUNNING, self._epoch, time.time())) else told
+            if is_all_sent and not is_woken and last != last_epoch:
+                last_epoch = last if self._send(_Event(RunState.RUNNING, self._epoch, time.time())) else last_epoch
 
     def _add_up(self) -> None:
         with self._lock:
@@ -223,16 +223,16 @@ class Lineage(Observer):
         try:
             if event.account is None:
                 with self._lock:
-                    made = self._made(event, self._account)
+                    lineage_event = self._lineage_event(event, self._account)
             else:
-                made = self._made(event, event.account())
-            self._to.emit(made)
+                lineage_event = self._lineage_event(event, event.account())
+            self._to.emit(lineage_event)
         except Exception as error:  # noqa: BLE001 - whatever a collector raises, the run goes on
             self._warn(f"{type(error).__name__}: {error}")
             return False
         return True
 
-    def _made(self, event: _Event, account: Account) -> Any:
+    def _lineage_event(self, event: _Event, account: Account) -> Any:
         return self._events.event(event.kind, self._incarnation, event.epoch, account, event.at_secs, event.error)
 
     def _warn(self, why: str) -> None:

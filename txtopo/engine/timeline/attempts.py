@@ -144,8 +144,8 @@ class _Moments:
         )
 
     def entry(self, txid: int) -> records.Entry:
-        begun, processed = self.begun, self.processed
-        planned_us = 0 if begun is None else begun.planned_ms[txid - begun.txids[0]] * 1000
+        begun_us, processed = self.begun, self.processed
+        planned_us = 0 if begun_us is None else begun_us.planned_ms[txid - begun_us.txids[0]] * 1000
         return records.Entry(
             records.ATTEMPT,
             (planned_us or self.begun_us, *self.times),

@@ -42,16 +42,16 @@ def place_in(metadata_dir: Folder, topology_id: str) -> Path | None:
     """Return the folder of a topology's timeline on this machine; None if there can be none."""
     if isinstance(metadata_dir, LocalFolder):
         return folder_of(metadata_dir.root, topology_id)
-    own = Path(tempfile.gettempdir(), f"txtopo-{os.getuid()}")
+    folder = Path(tempfile.gettempdir(), f"txtopo-{os.getuid()}")
     try:
-        own.mkdir(_PRIVATE, exist_ok=True)
-        found = own.lstat()
+        folder.mkdir(_PRIVATE, exist_ok=True)
+        status = folder.lstat()
     except OSError:  # a disk that can't be written
         return None
     # Anybody may make a folder of that name there.
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         return None
-    return folder_of(own / file_name(str(metadata_dir)), topology_id)
+    return folder_of(folder / file_name(str(metadata_dir)), topology_id)
 
 
 def metadata_dir_if_any(topology: Topology, config: Config) -> Folder | None:
@@ -74,7 +74,7 @@ def put_end(metadata_dir: ObjectFolder, place: Path, topology_id: str, epoch: in
     """Put the timeline of a run that has ended into the bucket, in place of that of the run before."""
     ends = metadata_dir.below(folder_of(Path(), topology_id).name)
 
-    def put() -> None:
+    def write() -> None:
         try:
             ends.put(_object_of(epoch), _packed(place, epoch), is_durable=False)
             for name in ends.names():
@@ -83,7 +83,7 @@ def put_end(metadata_dir: ObjectFolder, place: Path, topology_id: str, epoch: in
         except (OSError, TxtopoError) as error:
             _LOG.debug("the timeline could not be put into the bucket: %s", error)
 
-    thread = threading.Thread(target=put, name="txtopo-timeline-end", daemon=True)
+    thread = threading.Thread(target=write, name="txtopo-timeline-end", daemon=True)
     thread.start()
     thread.join(_PUT_SECS)
 
@@ -106,9 +106,9 @@ def bring_end(metadata_dir: ObjectFolder, place: Path, topology_id: str, epoch: 
         content = metadata_dir.below(folder_of(Path(), topology_id).name).get(_object_of(epoch))
         folder.mkdir(_PRIVATE, parents=True)
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
-            for what in (file for file in FILES if file in packed.namelist()):
-                path = path_of(folder, epoch, what)
-                write_whole(path, packed.read(what), 0o600)
+            for name in (file for file in FILES if file in packed.namelist()):
+                path = path_of(folder, epoch, name)
+                write_whole(path, packed.read(name), 0o600)
                 header = read_header(path)
                 if header is not None:
                     os.truncate(path, HEADER_BYTES + header.slots * RECORD_BYTES)
@@ -123,8 +123,8 @@ def _packed(place: Path, epoch: int) -> bytes:
         raise FileNotFoundError(f"{place} has no timeline of epoch {epoch}")
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as packed:
-        for what in FILES:
+        for name in FILES:
             with contextlib.suppress(FileNotFoundError):
                 # A ring ends with the records that it has no more of: whoever unpacks it knows its length.
-                packed.writestr(what, path_of(place, epoch, what).read_bytes().rstrip(b"\0"))
+                packed.writestr(name, path_of(place, epoch, name).read_bytes().rstrip(b"\0"))
     return content.getvalue()

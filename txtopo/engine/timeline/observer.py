@@ -158,15 +158,15 @@ class Timeline(Observer):
 
     def open_records(self, now_us: int) -> list[Entry]:
         """Return the attempts that are open for long and have moved on since they were recorded."""
-        found, before, self._recorded = [], self._recorded, {}
+        records, before, self._recorded = [], self._recorded, {}
         is_open = [AttemptFacts(txid, facts) for txid, facts in self._ended.record.open()]
         for (txid, facts, _), entry in zip(is_open, entries_of(is_open), strict=True):
             last_secs = facts[-1].at_secs
             if now_us - (entry.times[3] or entry.times[1]) >= OPEN_SECS * 1e6:
                 self._recorded[txid] = last_secs
                 if before.get(txid) != last_secs:
-                    found.append(entry)
-        return found
+                    records.append(entry)
+        return records
 
     def errors(self) -> tuple[int, list[ErrorRecord]]:
         """Return how many errors there were, and the last ones."""

@@ -124,18 +124,18 @@ def epochs_in(folder: Path) -> list[int]:
     return sorted((int(found[1]) for found in map(_NAME.fullmatch, names) if found is not None), reverse=True)
 
 
-def path_of(folder: Path, epoch: int, what: str) -> Path:
+def path_of(folder: Path, epoch: int, name: str) -> Path:
     """Return the path of one of :data:`FILES` of an epoch."""
-    return folder / f"{epoch:010}.{what}"
+    return folder / f"{epoch:010}.{name}"
 
 
 def past_in(folder: Path) -> dict[int, Path]:
     """Return the timelines of a topology's earlier runs, the last first: folders with the files of one epoch each."""
     try:
-        found = {int(path.name): path for path in (folder / _PAST).iterdir() if path.name.isdecimal()}
+        by_number = {int(path.name): path for path in (folder / _PAST).iterdir() if path.name.isdecimal()}
     except OSError:
         return {}
-    return dict(sorted(found.items(), reverse=True))
+    return dict(sorted(by_number.items(), reverse=True))
 
 
 def past_path(folder: Path, number: int) -> Path:
@@ -213,7 +213,7 @@ class ErrorRecord:
 def errors_in(folder: Path, epoch: int) -> list[Any]:
     """Return the last errors of an epoch, oldest first, as JSON; none if the file is not there or damaged."""
     try:
-        found = json.loads(path_of(folder, epoch, "errors").read_text())
-        return found if isinstance(found, list) else []
+        errors = json.loads(path_of(folder, epoch, "errors").read_text())
+        return errors if isinstance(errors, list) else []
     except (OSError, *DAMAGE):
         return []

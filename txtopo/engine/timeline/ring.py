@@ -82,9 +82,9 @@ class RingWriter:
         self._texts: dict[str, int] = {}
         self._parts = bytearray()
         records = b""
-        found = None if former is None else read_header(former)
-        if former is not None and found is not None and found.is_continued_by(header):
-            header = attrs.evolve(header, base_us=found.base_us)
+        header_found = None if former is None else read_header(former)
+        if former is not None and header_found is not None and header_found.is_continued_by(header):
+            header = attrs.evolve(header, base_us=header_found.base_us)
             records = former.read_bytes()[HEADER_BYTES:]
             self.seq = max((seq for seq, _ in whole_records(records)), default=self.seq)
             records = records.rstrip(b"\0")
@@ -115,19 +115,19 @@ class RingWriter:
         data = text.encode(errors="replace")[:TEXT_BYTES_MAX]
         chunks = [data[at : at + BODY_BYTES] for at in range(0, len(data), BODY_BYTES)]
         self._texts[text] = first = self.seq + 1
-        for left, chunk in zip(range(len(chunks) - 1, -1, -1), chunks, strict=True):
-            self.put(TEXT, left, len(chunk), chunk.ljust(BODY_BYTES, b"\0"))
+        for pieces_left, chunk in zip(range(len(chunks) - 1, -1, -1), chunks, strict=True):
+            self.put(TEXT, pieces_left, len(chunk), chunk.ljust(BODY_BYTES, b"\0"))
         return first
 
     def flush(self) -> None:
         """Write what was put. Raises OSError if the disk is full or gone; the records are then lost."""
         parts, self._parts = self._parts, bytearray()
-        written, self._written = self._written, self.seq
+        flushed, self._written = self._written, self.seq
         if not parts:
             return
-        skipped = max(0, self.seq - written - self._slots)  # more than the ring holds: only the last ones
+        skipped = max(0, self.seq - flushed - self._slots)  # more than the ring holds: only the last ones
         view = memoryview(parts)[skipped * RECORD_BYTES :]
-        start = (written + skipped) % self._slots
+        start = (flushed + skipped) % self._slots
         room = (self._slots - start) * RECORD_BYTES
         os.pwrite(self._file, view[:room], HEADER_BYTES + start * RECORD_BYTES)
         if len(view) > room:
@@ -162,41 +162,41 @@ class RingReader:
 
     def read(self) -> tuple[list[bytes], bool]:
         """Return the records after the last ones returned, in order; and whether some before them are lost."""
-        found: list[bytes] = []
+        records: list[bytes] = []
         while self.seq:
-            known, slots = self.seq, self.header.slots
-            start = known % slots
+            seq_before, slots = self.seq, self.header.slots
+            start = seq_before % slots
             data = self._at(start, min(_READ_RECORDS, slots - start))
             later = 0
             for at, seq, record in _placed(data):
-                expected = known + 1 + at
+                expected = seq_before + 1 + at
                 if seq >= expected + slots:  # the writer has come round
-                    return self._all(), True
+                    return self._all_records(), True
                 if seq == self.seq + 1:
-                    found.append(record)
+                    records.append(record)
                     self.seq = seq
                 elif seq == expected:
                     later = seq
                     break
             if later:  # a torn record before it: the writer is at it, or died at it, or its disk was full
                 is_again, self._torn = self._torn == self.seq, self.seq
-                return (self._all(), True) if is_again else (found, False)
-            if self.seq - known < len(data) // RECORD_BYTES:
-                return found, False
-        return self._all(), False
+                return (self._all_records(), True) if is_again else (records, False)
+            if self.seq - seq_before < len(data) // RECORD_BYTES:
+                return records, False
+        return self._all_records(), False
 
-    def _all(self) -> list[bytes]:
+    def _all_records(self) -> list[bytes]:
         records = sorted(whole_records(self._at(0, self.header.slots)))
         # Without a gap up to the newest: a torn record in the middle hides those before it, which nobody misses.
-        kept: list[bytes] = []
+        intact: list[bytes] = []
         before = 0
         for seq, record in records:
             if seq != before + 1:
-                kept.clear()
-            kept.append(record)
+                intact.clear()
+            intact.append(record)
             before = seq
         self.seq = before
-        return kept
+        return intact
 
     def _at(self, slot: int, count: int) -> bytes:
         return os.pread(self._file, count * RECORD_BYTES, HEADER_BYTES + slot * RECORD_BYTES)
@@ -221,10 +221,12 @@ def keep_own(path: Path) -> None:
     header = read_header(path)
     if header is None:
         return
-    own = {seq: record for seq, record in whole_records(path.read_bytes()[HEADER_BYTES:]) if seq > header.before}
-    slots = 1 + max(own, default=0) - min(own, default=0)
+    own_records = {
+        seq: record for seq, record in whole_records(path.read_bytes()[HEADER_BYTES:]) if seq > header.before
+    }
+    slots = 1 + max(own_records, default=0) - min(own_records, default=0)
     data = bytearray(slots * RECORD_BYTES)
-    for seq, record in own.items():
+    for seq, record in own_records.items():
         at = (seq - 1) % slots * RECORD_BYTES
         data[at : at + RECORD_BYTES] = record
     small = json.dumps(to_json(attrs.evolve(header, slots=slots))).encode().ljust(HEADER_BYTES)
@@ -250,11 +252,11 @@ def texts_in(records: list[bytes], texts: dict[int, str]) -> None:
     """Add the texts among records to ``texts``, by the SEQ of their first record."""
     first, data = 0, b""
     for record in records:
-        _, kind, left, length, seq = _PREFIX.unpack_from(record)
+        _, kind, pieces_left, length, seq = _PREFIX.unpack_from(record)
         if kind != TEXT:
             continue
         if not data:
             first = seq
         data += record[_PREFIX.size : _PREFIX.size + length]
-        if not left:
+        if not pieces_left:
             texts[first], data = data.decode(errors="replace"), b""

@@ -74,7 +74,7 @@ class Recorded(Protocol):
 
 
 class TimelineWriter:
-    """Writes what is recorded, and samples of about so many series, every ``flush_secs`` in a thread of its own."""
+    """Writes what is recorded, and samples of about so many series, every ``flush_secs`` in a separate thread."""
 
     def __init__(self, recorded: Recorded, folder: Path, series: int, flush_secs: float) -> None:
         self._recorded = recorded
@@ -132,27 +132,27 @@ class TimelineWriter:
         """
         folder = self._folder
         folder.mkdir(0o700, parents=True, exist_ok=True)  # its errors quote records: they are not for everybody here
-        others = epochs_in(folder)
-        own = [epoch for epoch in others if self._is_own(epoch)]
+        epochs = epochs_in(folder)
+        own_epochs = [epoch for epoch in epochs if self._is_own(epoch)]
         if not self._epoch:
-            self._epoch = max(others, default=0) + 1
-        if own and own[0] > self._epoch:
+            self._epoch = max(epochs, default=0) + 1
+        if own_epochs and own_epochs[0] > self._epoch:
             return None
-        former = own[0] if own else None
+        former = own_epochs[0] if own_epochs else None
         base_us = time.time_ns() // 1000
         rings = []
-        for what, slots in (("samples", SAMPLES_SECS * self._series), ("records", SLOTS)):
+        for name, slots in (("samples", SAMPLES_SECS * self._series), ("records", SLOTS)):
             header = RingHeader(slots, self._incarnation, self._epoch, base_us)
-            before = None if former is None else path_of(folder, former, what)
-            rings.append(RingWriter(path_of(folder, self._epoch, what), header, before))
+            before = None if former is None else path_of(folder, former, name)
+            rings.append(RingWriter(path_of(folder, self._epoch, name), header, before))
         samples, records = rings
         if former is not None:
             self._former_errors = errors_in(folder, former)
             self._put_json("errors", self._former_errors)
-        begun = Entry(RUN, (base_us, *[0] * 7), number=os.getpid())
-        records.put(RUN, 0, *packed(begun, self._epoch, 0, 0))
+        entry = Entry(RUN, (base_us, *[0] * 7), number=os.getpid())
+        records.put(RUN, 0, *packed(entry, self._epoch, 0, 0))
         self._put_run()
-        for epoch in reversed(others):
+        for epoch in reversed(epochs):
             if epoch != self._epoch:
                 _put_away(folder, epoch, folder)
         return records, samples
@@ -194,9 +194,9 @@ class TimelineWriter:
             safe = [attrs.evolve(error, text=self._recorded.discreet(error.text)) for error in errors]
             self._put_json("errors", [*self._former_errors, *map(to_json, safe)][-ERRORS_MAX:])
 
-    def _put_json(self, what: str, content: Any) -> None:
+    def _put_json(self, name: str, content: Any) -> None:
         try:
-            write_whole(path_of(self._folder, self._epoch, what), json.dumps(content).encode())
+            write_whole(path_of(self._folder, self._epoch, name), json.dumps(content).encode())
         except OSError as error:
             self._warn(error)
 
@@ -211,14 +211,14 @@ def rename_timeline(metadata_dir: Path, former: str, topology_id: str) -> None:
 
     A crash amid it leaves some here and some there; the next call takes the rest.
     """
-    folder, own = folder_of(metadata_dir, former), folder_of(metadata_dir, topology_id)
+    folder, new_folder = folder_of(metadata_dir, former), folder_of(metadata_dir, topology_id)
     if not folder.exists():
         return
-    for path in (*reversed(past_in(own).values()), own):
+    for path in (*reversed(past_in(new_folder).values()), new_folder):
         for epoch in reversed(epochs_in(path)):
             _put_away(path, epoch, folder)
-    shutil.rmtree(own, ignore_errors=True)
-    LocalFolder(metadata_dir).move(folder.name, own.name)
+    shutil.rmtree(new_folder, ignore_errors=True)
+    LocalFolder(metadata_dir).move(folder.name, new_folder.name)
 
 
 def _put_away(folder: Path, epoch: int, to: Path) -> None:
@@ -229,19 +229,19 @@ def _put_away(folder: Path, epoch: int, to: Path) -> None:
     try:
         past = past_in(to)
         last = max(past, default=0)
-        own = past_path(to, last if last and not epochs_in(past[last]) else last + 1)
-        own.mkdir(0o700, parents=True, exist_ok=True)
-        for what in FILES:
-            file = path_of(own, epoch, what)
+        target = past_path(to, last if last and not epochs_in(past[last]) else last + 1)
+        target.mkdir(0o700, parents=True, exist_ok=True)
+        for name in FILES:
+            file = path_of(target, epoch, name)
             with contextlib.suppress(FileNotFoundError):
-                path_of(folder, epoch, what).replace(file)
-                if what in {"records", "samples"}:
+                path_of(folder, epoch, name).replace(file)
+                if name in {"records", "samples"}:
                     keep_own(file)
         _forget_oldest(to)
     except OSError as error:
         _LOG.debug("the timeline of an earlier run can't be kept: %s", error)
-        for what in FILES:
-            path_of(folder, epoch, what).unlink(missing_ok=True)
+        for name in FILES:
+            path_of(folder, epoch, name).unlink(missing_ok=True)
 
 
 def _forget_oldest(folder: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from state.delta.read.consistent import committed_in_tables
-from txtopo.api.components.planned import NEVER, Turn
+from txtopo.api.components.planned import NEVER, BeginReason
 from txtopo.assembly.snapshot import WHY_DEAD, Snapshot, TransactionSnapshot, Writer
 from txtopo.attempts import attempt_words, transactions_words
 from txtopo.errors import ConfigError
@@ -128,8 +128,8 @@ def story_of(known: Known, txid: int) -> Story:
 
 
 _WITHOUT_INPUT = {
-    Turn.QUIET: "the source had had none for a while, and a bolt asks for this (quiet_after)",
-    Turn.END: "the source was exhausted, and a bolt asks for this (at_end)",
+    BeginReason.QUIET: "the source had had none for a while, and a bolt asks for this (quiet_after)",
+    BeginReason.END: "the source was exhausted, and a bolt asks for this (at_end)",
 }
 
 

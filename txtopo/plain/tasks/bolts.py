@@ -77,12 +77,12 @@ class BoltTask(Task):
         clock = self._clock
         weighed_at = checked_at = clock()
         end = checked_at + TURN_SECS
-        taken = self.queue.take(self._at_once)
-        count = sum(len(columns.values) for columns in taken)
-        waiting, done = chain.from_iterable(map(self._rows, taken)), 0
-        while done < count:
+        batches = self.queue.take(self._at_once)
+        count = sum(len(columns.values) for columns in batches)
+        waiting, done_count = chain.from_iterable(map(self._rows, batches)), 0
+        while done_count < count:
             self._run_some(islice(waiting, self._unchecked))
-            done += self._unchecked
+            done_count += self._unchecked
             now = clock()
             self._unchecked = min(2 * self._unchecked, CHECKED_MAX) if now - checked_at < WEIGHED_SECS else 1
             checked_at = now
@@ -92,12 +92,12 @@ class BoltTask(Task):
                 if self._is_full():
                     break
                 weighed_at = now
-        if done < count:
-            self.queue.give_back(taken, done)
-            self._at_once = done
+        if done_count < count:
+            self.queue.give_back(batches, done_count)
+            self._at_once = done_count
         else:
             self._at_once = min(2 * self._at_once, EXECUTED_AT_ONCE_MAX)
-        executed = min(done, count)
+        executed = min(done_count, count)
         self._executed += executed
         return executed
 
@@ -170,8 +170,8 @@ class BatchTask(BoltTask):
     def _together(self, columns: list[Columns]) -> TreeTuples:
         parts = [(self._sources[column.source], len(column.values)) for column in columns]
         if len(columns) == 1:
-            (one,) = columns
-            return TreeTuples(parts, one.values, one.roots, one.edges)
+            (single,) = columns
+            return TreeTuples(parts, single.values, single.roots, single.edges)
         values, roots, edges = list[Any](), list[Any](), list[Any]()
         for column in columns:
             values += column.values

@@ -44,20 +44,20 @@ class PlainTaskContext(TopologyContext):
 
     def component_tasks(self, component: str) -> list[int]:
         """Return the ids of a component's tasks, in order; raise TopologyError if there is no such component."""
-        found = self._plan.by_id.get(component)
-        if found is None:
-            known = ", ".join(map(repr, self._plan.by_id))
+        planned = self._plan.by_id.get(component)
+        if planned is None:
+            ids = ", ".join(map(repr, self._plan.by_id))
             raise TopologyError(
-                f"there is no component {component!r}; there are: {known}", component=self.this_component_id
+                f"there is no component {component!r}; there are: {ids}", component=self.this_component_id
             )
-        return list(found.tasks)
+        return list(planned.tasks)
 
     def offload(self, call: Callable[[], Any], on_done: Callable[[Future[Any]], None]) -> None:
         """Run a slow call in the thread of this task, and then ``on_done`` in the worker's."""
 
-        def on_done_here(done: Future[Any]) -> None:
+        def on_done_here(future: Future[Any]) -> None:
             with self._user_code():
-                on_done(done)
+                on_done(future)
 
         self._offloading.submit(self._task, call, on_done_here)
 

@@ -64,11 +64,11 @@ class LatencyHistogram:
 
     def quantile(self, share: float) -> float | None:
         """Return the duration, in seconds, below which a share of all durations are; None if there are none."""
-        wanted = share * self.buckets.total()
-        seen = 0
+        rank = share * self.buckets.total()
+        count = 0
         for bucket in sorted(self.buckets):
-            seen += self.buckets[bucket]
-            if seen >= wanted:
+            count += self.buckets[bucket]
+            if count >= rank:
                 return _LEAST_SECS * math.exp2((bucket + 1) / _STEPS)
         return None
 
@@ -77,14 +77,14 @@ class LatencyHistogram:
 
         The bounds are the powers of 2 from ``first`` to ``last``, in microseconds.
         """
-        found: list[tuple[float, int]] = []
-        buckets, seen, place = sorted(self.buckets.items()), 0, 0
+        points: list[tuple[float, int]] = []
+        buckets, count, place = sorted(self.buckets.items()), 0, 0
         for power in range(first, last + 1):
             while place < len(buckets) and buckets[place][0] < power * _STEPS:
-                seen += buckets[place][1]
+                count += buckets[place][1]
                 place += 1
-            found.append((_LEAST_SECS * 2.0**power, seen))
-        return found
+            points.append((_LEAST_SECS * 2.0**power, count))
+        return points
 
     @property
     def total_secs(self) -> float:

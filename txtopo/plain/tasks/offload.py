@@ -1,4 +1,4 @@
-"""Offloading: slow calls of a task run in a thread of its own, and the worker's loop does not wait for them."""
+"""Offloading: slow calls of a task run in a separate thread, and the worker's loop does not wait for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Offloading:
         self.under_way += 1
         future: Future[Any] = pool.submit(call)
         # The callback runs in the pool's thread, so it only queues on_done.
-        future.add_done_callback(lambda done: self._done.put(lambda: on_done(done)))
+        future.add_done_callback(lambda future: self._done.put(lambda: on_done(future)))
 
     def run_done(self) -> bool:
         """Run ``on_done`` of the calls that have ended; return whether any have."""

@@ -54,12 +54,12 @@ class Outbox:
         self.failed: list[int] = []
         self.reset: list[int] = []
         self.bit_of: dict[int, int] = {}
-        """By task of another worker, the bit of that worker's incarnation: see :meth:`set_bit`."""
+        """By task of another worker, the bit of that worker's generation: see :meth:`set_bit`."""
         self._worker_of = worker_of
         self._acker_workers = acker_workers
 
     def set_bit(self, task: int, bit: int) -> None:
-        """Let a task be of an incarnation with this bit from now on."""
+        """Let a task be of a generation with this bit from now on."""
         self.bit_of[task] = bit
         for columns in self.columns:
             if columns.task == task:

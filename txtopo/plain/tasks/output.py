@@ -84,8 +84,8 @@ class TaskOutput:
         """
         stream = self.streams.get(name)
         if stream is None:
-            known = ", ".join(map(repr, self.streams)) or "none; set its output_fields"
-            raise FieldsError(f"there is no stream {name!r}; its streams are: {known}", component=self.component)
+            streams_text = ", ".join(map(repr, self.streams)) or "none; set its output_fields"
+            raise FieldsError(f"there is no stream {name!r}; its streams are: {streams_text}", component=self.component)
         if task is None and stream.direct_tasks is not None:
             raise TopologyError(
                 f"stream {name!r} is declared as direct; name the task by emit_direct", component=self.component
@@ -95,9 +95,9 @@ class TaskOutput:
                 f"stream {name!r} is not declared as direct; declare it with direct=True", component=self.component
             )
         if task is not None and task not in (stream.direct_tasks or ()):
-            known = ", ".join(map(str, sorted(stream.direct_tasks or ()))) or "none"
+            streams_text = ", ".join(map(str, sorted(stream.direct_tasks or ()))) or "none"
             raise TopologyError(
-                f"task {task} does not take stream {name!r} by direct_grouping; tasks that do: {known}",
+                f"task {task} does not take stream {name!r} by direct_grouping; tasks that do: {streams_text}",
                 component=self.component,
             )
         sent = self.values(stream, values)
@@ -142,13 +142,15 @@ class TaskOutput:
         for hook in self.hooks:
             hook.emitted(EmitEvent(values, stream, self.task, tasks))
 
-    def lane(self) -> Lane | None:
+    def lane(self) -> SingleTargetStream | None:
         """Return the lane of the default stream; None if it has none."""
         stream = self.streams.get(DEFAULT_STREAM)
         if stream is None or stream.direct_tasks is not None or len(stream.choices) != 1:
             return None
         (choice,) = stream.choices
-        return None if choice.one is None else Lane(self.columns[DEFAULT_STREAM], len(stream.fields), choice)
+        return (
+            None if choice.one is None else SingleTargetStream(self.columns[DEFAULT_STREAM], len(stream.fields), choice)
+        )
 
     def counts(self, acked: int = 0, failed: int = 0) -> Counts:
         """Return what was counted, by this object and by a collector in the lane."""
@@ -158,7 +160,7 @@ class TaskOutput:
         return Counts(dict(emitted), sum(transferred.values()), 0, acked, failed)
 
 
-class Lane:
+class SingleTargetStream:
     """The default stream of a task, if each tuple goes to one task, as most do: emitted without a further call."""
 
     __slots__ = ("by_key", "choose", "columns", "key", "width")

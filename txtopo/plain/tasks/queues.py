@@ -68,7 +68,7 @@ class TaskQueue:
         if not self._oldest and self._file:
             self._oldest.extend(map(self._weighed, decode(self._file.take(), self._sources).tuples))
         oldest = self._oldest or self._newest
-        taken: list[Columns] = []
+        batches: list[Columns] = []
         while oldest and most > 0:
             each = oldest.popleft()
             count = len(each.columns.values)
@@ -76,23 +76,23 @@ class TaskQueue:
             self._bytes -= each.bytes
             if count > most:
                 oldest.appendleft(self._weighed(each.columns.part(most)))
-                taken.append(each.columns.part(0, most))
+                batches.append(each.columns.part(0, most))
             else:
-                taken.append(each.columns)
+                batches.append(each.columns)
             most -= count
         if not self._count:
             self._bytes = 0.0  # sums of floats don't end at 0
-        return taken
+        return batches
 
-    def give_back(self, taken: Sequence[Columns], done: int) -> None:
-        """Put what was taken last back in front, without the first ``done`` tuples."""
-        left = []
-        for columns in taken:
+    def give_back(self, batches: Sequence[Columns], done_count: int) -> None:
+        """Put what was taken last back in front, without the first ``done_count`` tuples."""
+        unfinished = []
+        for columns in batches:
             count = len(columns.values)
-            if count > done:
-                left.append(self._weighed(columns.part(done) if done else columns))
-            done = max(0, done - count)
-        self._oldest.extendleft(reversed(left))
+            if count > done_count:
+                unfinished.append(self._weighed(columns.part(done_count) if done_count else columns))
+            done_count = max(0, done_count - count)
+        self._oldest.extendleft(reversed(unfinished))
 
     def spill(self) -> None:
         """Write the newest tuples to the file."""
@@ -101,17 +101,17 @@ class TaskQueue:
         count = sum(len(each.columns.values) for each in self._newest)
         weight = sum(each.bytes for each in self._newest)
         together = max(1, min(SEGMENT_TUPLES, int(SEGMENT_BYTES * count / weight)))
-        segment, left = Frame(), together
+        segment, bytes_left = Frame(), together
         for each in self._newest:
             each.columns.fill()
             start = 0
             while start < len(each.columns.values):
-                part = each.columns.part(start, start + left)
+                part = each.columns.part(start, start + bytes_left)
                 segment.tuples.append(part)
-                start, left = start + left, left - len(part.values)
-                if not left:
+                start, bytes_left = start + bytes_left, bytes_left - len(part.values)
+                if not bytes_left:
                     self._file.put(encode(segment, self._sources))
-                    segment, left = Frame(), together
+                    segment, bytes_left = Frame(), together
         if segment.tuples:
             self._file.put(encode(segment, self._sources))
         self._newest.clear()

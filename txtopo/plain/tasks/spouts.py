@@ -183,15 +183,15 @@ class SpoutExecutor:
         """Call the tasks while they emit; return whether any of them did."""
         clock, tasks = shared.clock, self.tasks
         weighed_at = checked_at = clock()
-        emitted, left = False, 0 if is_throttled else SPOUT_CALLS_MAX
+        emitted, calls_left = False, 0 if is_throttled else SPOUT_CALLS_MAX
         shared.observer.turn(tasks[0].component.id, tasks[0].id)
-        while left > 0:
-            times = min(self.unchecked, left)
+        while calls_left > 0:
+            times = min(self.unchecked, calls_left)
             called = self._call(times, shared.observer)
             emitted = emitted or called > 0
             if called < times:
                 break
-            left -= called
+            calls_left -= called
             now = clock()
             self.unchecked = min(2 * self.unchecked, SPOUT_UNCHECKED_MAX) if now - checked_at < WEIGHED_SECS else 1
             checked_at = now

@@ -39,18 +39,18 @@ def mean_bytes(sample: Sequence[Sequence[Any]]) -> float:
     if _FLAT.issuperset(map(type, chain.from_iterable(sample))):  # most are: this runs in each pass
         return TUPLE_BYTES + sum(map(getsizeof, chain.from_iterable(sample))) / len(sample)
     weight = 0.0
-    seen: set[int] = set()
+    weighed: set[int] = set()
     for each in sample:
         with suppress(Exception):  # a user's class may raise when it is asked for its size
-            weight += _Scale(seen).weigh_all(each)
+            weight += _Scale(weighed).weigh_all(each)
     return TUPLE_BYTES + weight / len(sample)
 
 
 class _Scale:
     """Weighs the values of one tuple, except shared objects that were weighed before, whose ``id()`` is in ``seen``."""
 
-    def __init__(self, seen: set[int]) -> None:
-        self._seen = seen
+    def __init__(self, weighed: set[int]) -> None:
+        self._seen = weighed
         self._left = OBJECTS_MAX
 
     def weigh_all(self, values: Iterable[Any]) -> float:
@@ -63,13 +63,13 @@ class _Scale:
             return 0.0
         self._left -= 1
         self._seen.add(id(value))
-        own = _own_bytes(value)
+        size = _own_bytes(value)
         if isinstance(value, dict):
-            return own + self._weigh_some(value.keys(), len(value)) + self._weigh_some(value.values(), len(value))
+            return size + self._weigh_some(value.keys(), len(value)) + self._weigh_some(value.values(), len(value))
         if isinstance(value, (list, tuple, set, frozenset, deque)):
-            return own + self._weigh_some(value, len(value))
+            return size + self._weigh_some(value, len(value))
         attributes = getattr(value, "__dict__", None)
-        return own + (self._weigh(attributes) if isinstance(attributes, dict) else 0.0)
+        return size + (self._weigh(attributes) if isinstance(attributes, dict) else 0.0)
 
     def _weigh_some(self, children: Iterable[Any], count: int) -> float:
         looked_at = min(count, _CHILDREN_MAX)
@@ -79,5 +79,5 @@ class _Scale:
 def _own_bytes(value: Any) -> int:
     """Return the size of an object without those that it refers to."""
     # getsizeof() may leave out what an array or a table holds; nbytes has it.
-    own, data = getsizeof(value, 0), getattr(value, "nbytes", 0)
-    return max(own, data) if isinstance(data, int) else own
+    size, data = getsizeof(value, 0), getattr(value, "nbytes", 0)
+    return max(size, data) if isinstance(data, int) else size

@@ -20,14 +20,14 @@ however large its tree is (Storm's algorithm: Marz, "Guaranteeing message proces
 **Acker and spout share a worker.** A root's acker is in the worker of the spout task that emitted it. So a root that
 times out at the spout leaves its acker, too, and when a worker dies, no acker is left that tracks roots of dead spouts.
 
-**Dead workers.** Each start of a worker, its *incarnation*, has a bit of its own. A tuple that is sent to another
+**Dead workers.** Each start of a worker, its *generation*, has a bit of its own. A tuple that is sent to another
 worker sets that worker's bit in the tree's *mask*; inits and acks carry masks to the acker. If a worker dies, its bit
 is dead forever:
 
 1. Roots whose mask has the bit fail at once, not after the timeout.
 2. An init or ack that arrives later and names the bit fails its root, too: a bolt may have sent to the dead worker
    before it learned of the death.
-3. A frame names the highest incarnation that its sender knew of, and waits until its receiver knows of that one, too.
+3. A frame names the highest generation that its sender knew of, and waits until its receiver knows of that one, too.
    So a worker that works on a root of a successor knows of the successor, and acks to it.
 
 The modules here, and those of ``tasks`` and the ``worker``, know no clock and no randomness of their own:

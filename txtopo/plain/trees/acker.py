@@ -31,7 +31,7 @@ ACKER_MASK = ACKERS_MAX - 1
 """The bits of a root that are the number of its acker."""
 
 
-def draw_root(bits: RandomBits, ackers: Sequence[int], taken: Container[int]) -> int:
+def draw_root(bits: RandomBits, ackers: Sequence[int], used: Container[int]) -> int:
     """Return the id of a new root: 64 bits, the lowest 16 of which are the number of its acker.
 
     So any worker knows from the root where to send an ack. The random part spreads the roots of a spout task evenly
@@ -41,7 +41,7 @@ def draw_root(bits: RandomBits, ackers: Sequence[int], taken: Container[int]) ->
         drawn = bits(ROOT_BITS)
         root = drawn << ACKER_BITS | ackers[drawn % len(ackers)]
         # 0 means no root. Two roots of one id would settle each other; Storm does not look (STORM-17).
-        if drawn and root not in taken:
+        if drawn and root not in used:
             return root
 
 
@@ -81,7 +81,7 @@ class _Tree:
 class Acker:
     """One acker task. Messages come as columns: the roots, and a value and a mask for each.
 
-    ``dead`` are the bits of the incarnations that died before this acker began.
+    ``dead`` are the bits of the generations that died before this acker began.
     """
 
     def __init__(self, dead: int = 0) -> None:
@@ -90,7 +90,7 @@ class Acker:
         self._others: list[Settlement] = []
         self._known: dict[int, _Tree] = {}
         self._early: deque[dict[int, _Tree]] = deque(({} for _ in range(ROTATIONS)), maxlen=ROTATIONS)
-        """Generations, the youngest first."""
+        """By rotation, the youngest first."""
         self._dead = dead
 
     def __len__(self) -> int:
@@ -151,13 +151,13 @@ class Acker:
                 tree.value ^= value
                 tree.mask |= mask
                 continue
-            tree.value = left = tree.value ^ value
+            tree.value = rest = tree.value ^ value
             if mask:
                 tree.mask |= mask
                 if mask & dead:  # the tree's earlier bits need no look: worker_died has settled those
                     self._settle(root, tree)
                     continue
-            if not left:  # as _settle() would: a known tree has not failed
+            if not rest:  # as _settle() would: a known tree has not failed
                 del known[root]
                 acked[tree.spout_task].append(root)
 
@@ -181,17 +181,17 @@ class Acker:
             self._known.pop(root, None)
 
     def worker_died(self, bit: int) -> None:
-        """Fail every tree whose mask has this bit, of a dead incarnation, now or by a later message."""
+        """Fail every tree whose mask has this bit, of a dead generation, now or by a later message."""
         self._dead |= bit
         for root, tree in [(root, tree) for root, tree in self._known.items() if tree.mask & bit]:
             self._settle(root, tree)
 
     def rotate(self) -> None:
-        """Drop the oldest generation of early trees; called once for each message timeout."""
+        """Drop the oldest rotation of early trees; called once for each message timeout."""
         self._early.appendleft({})
 
     def _early_tree(self, root: int) -> _Tree:
-        # A tree stays in its generation: if each message made it young again, a stale one might never leave.
+        # A tree stays in its rotation: if each message made it young again, a stale one might never leave.
         for trees in self._early:
             if root in trees:
                 return trees[root]

@@ -13,7 +13,7 @@ class Ackers:
 
     Args:
         numbers: the numbers of these ackers.
-        alive: the incarnations that live, by which the bits of all earlier ones are those of dead ones.
+        alive: the generations that live, by which the bits of all earlier ones are those of dead ones.
         timeout_secs: the message timeout.
         now: the time, in seconds.
     """
@@ -69,10 +69,10 @@ class Ackers:
         for acker, pick in self._divided(roots):
             acker.forget(pick(roots))
 
-    def worker_died(self, incarnation: int) -> None:
-        """Fail every tree that has touched a dead incarnation, now or by a later message."""
+    def worker_died(self, generation: int) -> None:
+        """Fail every tree that has touched a dead generation, now or by a later message."""
         for acker in self._ackers.values():
-            acker.worker_died(1 << incarnation)
+            acker.worker_died(1 << generation)
 
     def rotate_if_due(self, now: float) -> None:
         """Drop old early trees, once in each message timeout."""

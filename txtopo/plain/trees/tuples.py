@@ -87,9 +87,9 @@ class TreeTuples(Tuples):
         self.roots = [SETTLED] * len(self.values)
 
     def __iter__(self) -> Iterator[TreeTuple]:
-        return iter(self._made())
+        return iter(self._objects())
 
-    def _made(self) -> Sequence[TreeTuple]:
+    def _objects(self) -> Sequence[TreeTuple]:
         if self._tuples is None:
             sources = chain.from_iterable(repeat(source, count) for source, count in self._parts)
             self._tuples = list(map(TreeTuple, self.values, sources, self.roots, self.edges))

@@ -22,7 +22,7 @@ from txtopo.columnar.progress_probe import current_probe
 from txtopo.config import Config
 from txtopo.errors import JobFailure, StateFailure
 from txtopo.spark.errors import error_of_python, line_that_matters, unhidden_errors
-from txtopo.spark.jobs.cancels import Cancels
+from txtopo.spark.jobs.cancels import JobCanceller
 from txtopo.spark.session.sessions import DriverHost, is_spark_gone, spark_is_gone, spark_session
 from txtopo.spark.session.shipping import make_importable
 from txtopo.spark.sql.dataframe_code import error_of_function
@@ -50,7 +50,7 @@ class SparkJobRunner(JobRunner):
         self, spark: SparkSession, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes]
     ) -> None:
         self._context = spark.sparkContext
-        self._cancels = Cancels(self._context)
+        self._cancels = JobCanceller(self._context)
         self._plan = plan
         self._run_key = uuid.uuid4().bytes
         self._executors_lost = 0

@@ -16,7 +16,7 @@ from txtopo.config import Config
 from txtopo.errors import ConfigError, JobFailure
 from txtopo.files.durable import is_shortage
 from txtopo.spark.errors import error_of_python, line_that_matters, unhidden_errors
-from txtopo.spark.jobs.cancels import Cancels
+from txtopo.spark.jobs.cancels import JobCanceller
 from txtopo.spark.session.sessions import is_spark_gone, spark_is_gone, spark_session
 from txtopo.workers.control import JobStarter
 
@@ -43,7 +43,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
 def session_for_workers(
     config: Config,
     app_name: str,
-    given: SparkSession | None,
+    session_given: SparkSession | None,
     on_stage: Callable[[str], None] | None,
     *,
     delta_users: Sequence[str] = (),
@@ -53,7 +53,7 @@ def session_for_workers(
         on_stage("starting Spark")
     master = config.spark_master or f"local[{max(config.workers or 1, _cores())}]"
     settings = config.with_settings({"topology.spark.master": master})
-    with spark_session(settings, app_name, given, delta_users=delta_users) as session:
+    with spark_session(settings, app_name, session_given, delta_users=delta_users) as session:
         check_settings(dict(session.sparkContext.getConf().getAll()))
         yield session
 
@@ -74,7 +74,7 @@ class SparkWorkers(JobStarter):
     ) -> None:
         self._context = context
         self._retry_secs = retry_secs
-        self._cancels = Cancels(context)
+        self._cancels = JobCanceller(context)
         self._run_key = run_key
         self._run = run
 
@@ -104,7 +104,7 @@ class SparkWorkers(JobStarter):
         self._cancels.cancel(self._group(worker, job))
 
     def _submittable(self, worker: int, job: int, cancelled: threading.Event) -> RDD[Any]:
-        """Return what runs a worker, once this thread has reached Spark: that takes a connection of its own."""
+        """Return what runs a worker, once this thread has reached Spark: that takes a separate connection."""
         is_logged = False
         while True:
             try:

@@ -55,13 +55,13 @@ def delta_settings(settings: Mapping[str, str], *, is_here: bool = True) -> dict
 
 def has_to_fetch_jars(settings: Mapping[str, str]) -> bool:
     """Return whether Spark must download Delta's JARs from Maven when it starts; it keeps them for later starts."""
-    found = _DELTA_PACKAGE.search(settings.get(_PACKAGES, ""))
-    if found is None:
+    package = _DELTA_PACKAGE.search(settings.get(_PACKAGES, ""))
+    if package is None:
         return False
     home = pathlib.Path.home()
-    # Spark 4 has a folder of its own, .ivy2.5.2.
+    # Spark 4 has a separate folder, .ivy2.5.2.
     folders = [pathlib.Path(settings[_IVY])] if _IVY in settings else [home / ".ivy2", home / ".ivy2.5.2"]
-    name = f"io.delta_{found['artifact']}-{found['version']}.jar"
+    name = f"io.delta_{package['artifact']}-{package['version']}.jar"
     return not any((folder / "jars" / name).exists() for folder in folders)
 
 

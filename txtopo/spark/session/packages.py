@@ -53,7 +53,7 @@ def fetched_jars(packages: Sequence[str], excludes: Sequence[str] = ()) -> tuple
     """
     place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txtopo"
     question = json.dumps([packages, excludes, pyspark.__version__])
-    kept = place / f"jars-{hashlib.sha256(question.encode()).hexdigest()[:16]}.json"
+    cache_file = place / f"jars-{hashlib.sha256(question.encode()).hexdigest()[:16]}.json"
     try:
         place.mkdir(parents=True, exist_ok=True)
         lock = (place / "jars.lock").open("w")
@@ -61,16 +61,16 @@ def fetched_jars(packages: Sequence[str], excludes: Sequence[str] = ()) -> tuple
         return _resolve(packages, excludes)
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two resolutions at a time would break Ivy's folder; closing the file unlocks
-        jars = _kept(kept)
+        jars = _kept(cache_file)
         if not jars:
             jars = _resolve(packages, excludes)
-            write_whole(kept, json.dumps([str(jar) for jar in jars]).encode())
+            write_whole(cache_file, json.dumps([str(jar) for jar in jars]).encode())
         return jars
 
 
-def _kept(kept: Path) -> tuple[Path, ...]:
+def _kept(cache_file: Path) -> tuple[Path, ...]:
     try:
-        jars = tuple(map(Path, json.loads(kept.read_text())))
+        jars = tuple(map(Path, json.loads(cache_file.read_text())))
     except (OSError, ValueError):
         return ()
     return jars if all(jar.is_file() for jar in jars) else ()
@@ -80,7 +80,7 @@ def _resolve(packages: Sequence[str], excludes: Sequence[str]) -> tuple[Path, ..
     # With PYSPARK_GATEWAY_PORT, PySpark would connect to a running JVM instead of starting one.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
     try:
-        result = subprocess.run(  # noqa: S603 - our own command
+        result = subprocess.run(  # noqa: S603 - our command
             [sys.executable, "-c", _RESOLVE, ",".join(packages), ",".join(excludes)],
             env=variables,
             stdin=subprocess.DEVNULL,

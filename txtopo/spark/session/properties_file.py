@@ -6,7 +6,7 @@ removed once the JVM has read it. With this option Spark does not read ``spark-d
 the content of that one. As before, a session's settings win over those defaults, and options in PYSPARK_SUBMIT_ARGS
 over both.
 
-The JVM gets a process group of its own. A SIGTERM to the group of this process, as a shell or a service manager sends
+The JVM gets a separate process group. A SIGTERM to the group of this process, as a shell or a service manager sends
 it, would end the JVM first, and no work under way could finish. The JVM ends by itself when this process is gone and
 its standard input closes.
 """
@@ -69,15 +69,15 @@ def _escaped(text: str, *, is_name: bool = False) -> str:
 def _without_option(arguments: Sequence[str]) -> tuple[list[str], Path]:
     """Return arguments without ``--properties-file``, and the file that it names, or else ``spark-defaults.conf``."""
     folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf")
-    left, found = list[str](), Path(folder, "spark-defaults.conf")
-    rest = iter(arguments)
-    for argument in rest:
+    arguments_left, defaults_file = list[str](), Path(folder, "spark-defaults.conf")
+    iterator = iter(arguments)
+    for argument in iterator:
         name, equals, value = argument.partition("=")
         if name == _OPTION:
-            found = Path(value if equals else next(rest, ""))
+            defaults_file = Path(value if equals else next(iterator, ""))
         else:
-            left.append(argument)
-    return left, found
+            arguments_left.append(argument)
+    return arguments_left, defaults_file
 
 
 def _content(path: Path) -> str:

@@ -189,11 +189,11 @@ def _changed_process(config: Config) -> Iterator[None]:
     Tasks run in this interpreter, a local Spark listens on this machine alone, and pyspark keeps the errors of
     DataFrames, which it prints as JSON, and what it says to the JVM to itself: the run reports them.
     """
-    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    python_variables = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_here(config.spark_master):
-        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
-    variables = {name: value for name, value in wanted.items() if name not in os.environ}
-    removed = [name for name in (*wanted, *_OF_PYSPARK) if name not in os.environ]
+        python_variables["SPARK_LOCAL_IP"] = "127.0.0.1"
+    variables = {name: value for name, value in python_variables.items() if name not in os.environ}
+    removed = [name for name in (*python_variables, *_OF_PYSPARK) if name not in os.environ]
     quiet = {logging.getLogger("py4j"): logging.WARNING}
     with contextlib.suppress(ImportError):
         from pyspark.logger import PySparkLogger  # noqa: PLC0415 - not in Spark 3.5

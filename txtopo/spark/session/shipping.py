@@ -87,15 +87,15 @@ def zipped_sources() -> bytes:
     return archive.getvalue()
 
 
-def _sources(found: Path) -> list[tuple[PurePosixPath, Path]]:
+def _sources(root: Path) -> list[tuple[PurePosixPath, Path]]:
     """Return (name in the zip file, path) of each source of a module or package; none if it can't be shipped."""
-    if found.is_file() and found.suffix == ".py":
-        return [(PurePosixPath(found.name), found)]
+    if root.is_file() and root.suffix == ".py":
+        return [(PurePosixPath(root.name), root)]
     sources = []
-    for folder, subfolders, names in os.walk(found):
+    for folder, subfolders, names in os.walk(root):
         subfolders[:] = [name for name in subfolders if name.isidentifier() and name != "__pycache__"]
         if any(name.endswith(tuple(EXTENSION_SUFFIXES)) for name in names):
             return []
         paths = [Path(folder) / name for name in names if name.endswith(".py")]
-        sources += [(PurePosixPath(path.relative_to(found.parent).as_posix()), path) for path in paths]
+        sources += [(PurePosixPath(path.relative_to(root.parent).as_posix()), path) for path in paths]
     return sources

@@ -104,7 +104,7 @@ class StartOutput:
                         self._lines.append(line)
                     else:
                         self._write(words.without(line))
-            self._write(words.rest())
+            self._write(words.lines_held())
 
     def _write(self, lines: Iterable[bytes]) -> None:
         for line in lines:
@@ -113,13 +113,13 @@ class StartOutput:
 
 def why_it_did_not_start(error: Exception, output: str) -> str:
     """Return why Spark did not start, with a hint; if its JVM died, the JVM's last lines follow."""
-    cause, said = line_that_matters(str(error)), ""
+    cause, advice = line_that_matters(str(error)), ""
     if not isinstance(error, Py4JJavaError):  # the JVM died before it could report an error to Python
         output, _, _ = output.partition(_HEADER.decode())
         lines = [line.rstrip() for line in output.splitlines() if line.strip() and not line.startswith("\tat ")]
-        said = "".join(f"\n  {line}" for line in lines[-_LINES_SHOWN:])
-    hints = [hint for pattern, hint in _HINTS if re.search(pattern, cause + said)]
-    return "; ".join([f"Spark did not start: {cause}", *hints[:1]]) + said
+        advice = "".join(f"\n  {line}" for line in lines[-_LINES_SHOWN:])
+    hints = [hint for pattern, hint in _HINTS if re.search(pattern, cause + advice)]
+    return "; ".join([f"Spark did not start: {cause}", *hints[:1]]) + advice
 
 
 _HEADER = b"Traceback (most recent call last):"
@@ -156,10 +156,10 @@ class TracebackFilter:
         if self._open and len(self._waiting) < _WAITING_LINES_MAX:
             return []
         is_parting = all(_PARTING.match(lines) for lines in self._waiting)
-        lines = self.rest()
+        lines = self.lines_held()
         return [] if is_parting else lines
 
-    def rest(self) -> list[bytes]:
+    def lines_held(self) -> list[bytes]:
         """Return the lines that are lines back; call this after the last line."""
         lines, self._waiting, self._open = self._waiting, [], 0
         return lines

@@ -44,8 +44,8 @@ class _Java:
     @property
     def release(self) -> int | None:
         """8 for 1.8.0_292, 17 for 17.0.15; None if unknown."""
-        found = re.match(r"(?:1\.)?(\d+)", self.version)
-        return int(found[1]) if found is not None else None
+        match = re.match(r"(?:1\.)?(\d+)", self.version)
+        return int(match[1]) if match is not None else None
 
 
 def check_version(version: str, where: str = "this is") -> None:
@@ -91,35 +91,35 @@ def check_installed_spark() -> None:
 
 def check_java() -> None:
     """Raise a ConfigError of one line, with the package to install, if no Java here is one that Spark supports."""
-    wanted = _javas_for(pyspark.__version__)
-    remedy = f"install Java {wanted.advised} (apt-get install openjdk-{wanted.advised}-jre-headless), or set JAVA_HOME"
-    spark = f"Spark {pyspark.__version__} needs Java {wanted.oldest} to {wanted.newest}"
+    javas = _javas_for(pyspark.__version__)
+    remedy = f"install Java {javas.advised} (apt-get install openjdk-{javas.advised}-jre-headless), or set JAVA_HOME"
+    spark = f"Spark {pyspark.__version__} needs Java {javas.oldest} to {javas.newest}"
     home = os.environ.get("JAVA_HOME")
     path = shutil.which("java", path=str(pathlib.Path(home) / "bin")) if home else shutil.which("java")
     if path is None:
         where = f"there is no bin/java in JAVA_HOME, {home}" if home else "there is no Java"
         raise ConfigError(f"{spark}, but {where}: {remedy}")
     java = _java_at(path)
-    if java.release is None or not wanted.oldest <= java.release <= wanted.newest:
+    if java.release is None or not javas.oldest <= java.release <= javas.newest:
         named = f" (JAVA_HOME is {home})" if home else ""
         raise ConfigError(f"{spark}, but {path} is {java.version or 'broken'}{named}: {remedy}")
 
 
 def check_python() -> None:
     """Raise a ConfigError if ``PYSPARK_PYTHON``, the Python of tasks here, is none of this version."""
-    given = os.environ.get("PYSPARK_PYTHON")
-    if not given or given == sys.executable:
+    python = os.environ.get("PYSPARK_PYTHON")
+    if not python or python == sys.executable:
         return
     ours = f"{sys.version_info.major}.{sys.version_info.minor}"
-    asked = [given, "-c", "import sys; print(*sys.version_info[:2], sep='.')"]
+    command = [python, "-c", "import sys; print(*sys.version_info[:2], sep='.')"]
     try:
-        said = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603 - as Spark would
-        what = f"Python {said.stdout.strip()}" if re.fullmatch(r"\d+\.\d+\s*", said.stdout) else "no Python that runs"
+        run = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - as Spark would
+        text = f"Python {run.stdout.strip()}" if re.fullmatch(r"\d+\.\d+\s*", run.stdout) else "no Python that runs"
     except (OSError, ValueError) as error:
-        what = f"no program that can be run ({getattr(error, 'strerror', None) or error})"
-    if what != f"Python {ours}":
+        text = f"no program that can be run ({getattr(error, 'strerror', None) or error})"
+    if text != f"Python {ours}":
         raise ConfigError(
-            f"PYSPARK_PYTHON is {given}, which is {what}, but the driver runs {ours}: set it to a Python that has the "
+            f"PYSPARK_PYTHON is {python}, which is {text}, but the driver runs {ours}: set it to a Python that has the "
             "driver's minor version, or unset it"
         )
 
@@ -136,16 +136,16 @@ def _java_at(path: str) -> _Java:
     """Return a Java with its version, from its ``release`` file if possible: that is faster than starting it."""
     notes = pathlib.Path(path).resolve().parent.parent / "release"
     try:
-        found = re.search(r'^JAVA_VERSION="([^"]*)"', notes.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+        match = re.search(r'^JAVA_VERSION="([^"]*)"', notes.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     except OSError:
-        found = None
-    if found is None:
+        match = None
+    if match is None:
         try:
-            said = subprocess.run([path, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+            result = subprocess.run([path, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
         except OSError:
             return _Java(path, "")
-        found = _RELEASE.search(said.stderr)
-    return _Java(path, found[1] if found is not None else "")
+        match = _RELEASE.search(result.stderr)
+    return _Java(path, match[1] if match is not None else "")
 
 
 def _version_in(home: pathlib.Path) -> str | None:
@@ -156,5 +156,5 @@ def _version_in(home: pathlib.Path) -> str | None:
 
 
 def _parts(version: str) -> tuple[int, int, int]:
-    found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
-    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found is not None else (0, 0, 0)
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match is not None else (0, 0, 0)

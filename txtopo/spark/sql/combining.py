@@ -44,11 +44,11 @@ def combined(frame: DataFrame, combiner: ReductionCombiner) -> DataFrame:
     value = f"`{combiner.value}`"
     grouped = frame.groupBy(*(f"`{name}`" for name in combiner.key))
     if combiner.reduction is not Reduction.SUM:
-        made, results = grouped.agg(F.expr(f"{combiner.reduction.value}({value}) AS {value}")), value
+        reduced_frame, results = grouped.agg(F.expr(f"{combiner.reduction.value}({value}) AS {value}")), value
     else:
         kind = frame.schema[combiner.value].dataType
         half = to_arrow_type(kind).bit_width // 2
-        made = grouped.agg(
+        reduced_frame = grouped.agg(
             F.expr(f"sum(shiftright(CAST({value} AS BIGINT), {half})) AS {_HIGH}"),
             F.expr(f"sum(CAST({value} AS BIGINT) & {(1 << half) - 1}) AS {_LOW}"),
         ).selectExpr(
@@ -59,7 +59,7 @@ def combined(frame: DataFrame, combiner: ReductionCombiner) -> DataFrame:
         results = f"explode(CAST({_rows_of_sum(half)} AS ARRAY<{kind.simpleString()}>)) AS {value}"
     columns = {name: F.col(f"`{name}`") for name in combiner.key} | {combiner.value: F.expr(results)}
     nulls = {field.name: F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema}
-    return made.select(*(nulls | columns).values())
+    return reduced_frame.select(*(nulls | columns).values())
 
 
 def _rows_of_sum(half: int) -> str:
@@ -67,12 +67,12 @@ def _rows_of_sum(half: int) -> str:
     count = f"(abs({_HIGH}) div {limit - 1} + 1)"
     # Of so many numbers, the rest makes some larger by one half's unit, and the last one has the lower half.
     each, larger = f"{_HIGH} div {count}", f"{_HIGH} div {count} + IF({_HIGH} < 0, -1, 1)"
-    rest = f"CAST(abs({_HIGH} % {count}) AS INT)"
+    remainder = f"CAST(abs({_HIGH} % {count}) AS INT)"
     several = (
-        f"concat(array_repeat(shiftleft({larger}, {half}), {rest}), "
-        f"array_repeat(shiftleft({each}, {half}), CAST({count} - 1 AS INT) - {rest}), "
+        f"concat(array_repeat(shiftleft({larger}, {half}), {remainder}), "
+        f"array_repeat(shiftleft({each}, {half}), CAST({count} - 1 AS INT) - {remainder}), "
         f"array(shiftleft({each}, {half}) | {_LOW}))"
     )
-    one = f"array(shiftleft({_HIGH}, {half}) | {_LOW})"
+    limb = f"array(shiftleft({_HIGH}, {half}) | {_LOW})"
     # A sum of nulls alone is null, and then so is the condition: it becomes one null.
-    return f"IF({_HIGH} NOT BETWEEN -{limit} AND {limit - 1}, {several}, {one})"
+    return f"IF({_HIGH} NOT BETWEEN -{limit} AND {limit - 1}, {several}, {limb})"

@@ -68,10 +68,10 @@ def _is_failed_exception(name: str) -> bool:
     """Return whether a name in a traceback is that of FailedException or a subclass, perhaps the user's own."""
     parts = name.split(".")
     for length in range(len(parts)):
-        found: Any = sys.modules.get(".".join(parts[:length]) or "__main__")  # a traceback leaves __main__ out
+        module: Any = sys.modules.get(".".join(parts[:length]) or "__main__")  # a traceback leaves __main__ out
         for part in parts[length:]:
-            found = getattr(found, part, None)
-        if isinstance(found, type) and issubclass(found, FailedException):
+            module = getattr(module, part, None)
+        if isinstance(module, type) and issubclass(module, FailedException):
             return True
     return False
 

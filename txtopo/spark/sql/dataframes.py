@@ -72,12 +72,12 @@ class DataFrameStages:
                 components = [self._plan.by_id[name] for name in layout.dataframes[index]]
                 for component in components:
                     self._make_frame(component, items)
-                made = [self._messages_of(component) for component in components]
-                taken = self._edges_into(layout.dataframes[index])
-                rest = items.filter(_is_of_no_edge(taken)) if taken and items is not None else items
+                frames = [self._messages_of(component) for component in components]
+                edges = self._edges_into(layout.dataframes[index])
+                rest = items.filter(_is_of_no_edge(edges)) if edges and items is not None else items
                 if stage.components:
                     rest = self._routed(rest).mapPartitionsWithIndex(stage_function(self._package, self._job, index))
-                parts = [part for part in (rest, *made) if part is not None]
+                parts = [part for part in (rest, *frames) if part is not None]
                 items = reduce(lambda left, right: left.union(right), parts) if parts else None
             collected = items.collect() if items is not None else []
             reports = [item for _, item in collected if isinstance(item, Report)]
@@ -196,8 +196,8 @@ class DataFrameStages:
 
 
 def _frame_schema(fields: Fields) -> pa.Schema:
-    rest = fields.without_attempt().arrow_schema()
-    return pa.schema([pa.field(fields.names[0], _ATTEMPT_TYPE), *rest])
+    fields_schema = fields.without_attempt().arrow_schema()
+    return pa.schema([pa.field(fields.names[0], _ATTEMPT_TYPE), *fields_schema])
 
 
 def _of_fields(frame: DataFrame, component: PlannedComponent, combiner: ReductionCombiner | None) -> DataFrame:
@@ -211,9 +211,9 @@ def _of_fields(frame: DataFrame, component: PlannedComponent, combiner: Reductio
 
 
 def _with_attempt(frame: DataFrame, attempt: TransactionAttempt, component: PlannedComponent) -> DataFrame:
-    first, *others = component.streams[DEFAULT_STREAM].names
+    first, *more_names = component.streams[DEFAULT_STREAM].names
     struct = f"named_struct('txid', {attempt.txid}L, 'attempt', {attempt.attempt}L) AS `{first}`"
-    return frame.selectExpr(struct, *(f"`{name}`" for name in others))
+    return frame.selectExpr(struct, *(f"`{name}`" for name in more_names))
 
 
 def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
@@ -235,14 +235,14 @@ def _typed(frame: DataFrame, component: PlannedComponent, method: str) -> DataFr
     Raises:
         TopologyError: names a column whose type is refused.
     """
-    found = frame.schema
+    frame_schema = frame.schema
     fields = component.streams[DEFAULT_STREAM].without_attempt().arrow_schema()
-    wanted = from_arrow_schema(fields)
-    others = [field for field in wanted if found[field.name].dataType != field.dataType]
-    if not others:  # a conversion costs an analysis
+    declared = from_arrow_schema(fields)
+    misfits = [field for field in declared if frame_schema[field.name].dataType != field.dataType]
+    if not misfits:  # a conversion costs an analysis
         return frame
-    for field in others:
-        name, kind, theirs = field.name, fields.field(field.name).type, found[field.name].dataType
+    for field in misfits:
+        name, kind, theirs = field.name, fields.field(field.name).type, frame_schema[field.name].dataType
         if not _takes_all(kind, theirs):
             how = f"by F.col('{name}').cast('{ddl_name(kind)}') where that loses nothing"
             if pa.types.is_nested(kind):
@@ -252,8 +252,8 @@ def _typed(frame: DataFrame, component: PlannedComponent, method: str) -> DataFr
                 f"'{name}: {ddl_name(kind)}' does not hold every value; convert it {how}, or declare the field so",
                 component=component.id,
             )
-    before = [field for field in found if field.name not in wanted.names]
-    return frame.to(StructType([*before, *wanted]))
+    before = [field for field in frame_schema if field.name not in declared.names]
+    return frame.to(StructType([*before, *declared]))
 
 
 def _takes_all(kind: pa.DataType, theirs: DataType) -> bool:
@@ -309,10 +309,10 @@ class FrameEncoder:
         schema = self._source.fields.without_attempt().arrow_schema()
         for index, assigned in enumerate(self._job.attempts):
             attempt = assigned.attempt
-            own = batch.filter(pc.equal(txids, attempt.txid)) if len(self._job.attempts) > 1 else batch
-            if not own.num_rows:
+            attempt_rows = batch.filter(pc.equal(txids, attempt.txid)) if len(self._job.attempts) > 1 else batch
+            if not attempt_rows.num_rows:
                 continue
-            columns = pa.RecordBatch.from_arrays(own.columns[1:], names=schema.names).cast(schema)
+            columns = pa.RecordBatch.from_arrays(attempt_rows.columns[1:], names=schema.names).cast(schema)
             rows = [
                 (self._partition(router, index, task), router.edge.index, task, len(part), part.encode())
                 for router in self._routers

@@ -121,23 +121,23 @@ class ProgressSender:
     def _poll(self) -> None:
         with socket.socket(address_family(self._address[0]), socket.SOCK_DGRAM) as out:
             position = self._begun_at
-            told: dict[int, int] = {}
+            rows_reported: dict[int, int] = {}
             """By job, how often it was reported as begun."""
-            seen: OutputOrigin | None = None
+            last_origin: OutputOrigin | None = None
             reported = b""
             while not self._is_over.wait(_POLL_SECS):
                 before, position, jobs = position, self._probe.position(), self._jobs()
                 # Most calls are short. Only a call that lasts from one look to the next is worth a report.
-                seen, seen_before = OutputOrigin.running.get(self._worker), seen
-                where = self._where(seen if seen is seen_before else None, jobs)
+                last_origin, seen_before = OutputOrigin.running.get(self._worker), last_origin
+                where = self._where(last_origin if last_origin is seen_before else None, jobs)
                 with contextlib.suppress(OSError):  # as if the datagram were lost; see the module
                     for job_id in jobs:
-                        if position != before or told.get(job_id, 0) < BEGUN_REPORTS:
+                        if position != before or rows_reported.get(job_id, 0) < BEGUN_REPORTS:
                             out.sendto(_MESSAGE.pack(self._run_key, job_id), self._address)
                     if where != reported and (where or reported) and jobs:
                         out.sendto(where or self._report(job=jobs[0], component=None), self._address)
                         reported = where
-                told = {job_id: told.get(job_id, 0) + 1 for job_id in jobs}
+                rows_reported = {job_id: rows_reported.get(job_id, 0) + 1 for job_id in jobs}
 
     def _where(self, origin: OutputOrigin | None, jobs: Sequence[int]) -> bytes:
         """Return the report of what the task is busy with; empty if there is no attempt to name."""

@@ -30,7 +30,7 @@ class RunPackage:
     def unpacked(self) -> Any:
         """Make the driver's modules importable in this process, and return the content."""
         sys.path.extend(path for path in self.import_paths if path not in sys.path)  # first: unpickling imports
-        content = pickle.loads(self.content)  # noqa: S301 - from our own driver
+        content = pickle.loads(self.content)  # noqa: S301 - from our driver
         collect_seldom()
         return content
 

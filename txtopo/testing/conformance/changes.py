@@ -71,7 +71,9 @@ class ChangesConformance:
     def test_changes_add_up_to_the_table(self, place: ChangesPlace, tmp_path: Path) -> None:
         """After each transaction, the rows that were told and not taken back are those of the table."""
         for report in _steps(place, tmp_path):
-            _compare(_told(place, tmp_path, report.committed_txid), _shown(place, tmp_path), report.committed_txid)
+            _compare(
+                _emitted_rows(place, tmp_path, report.committed_txid), _shown(place, tmp_path), report.committed_txid
+            )
         assert report.committed_txid >= TRANSACTIONS_MIN, "the input makes too few transactions"
         diffs = read_table(tmp_path / _LOG)[DIFF].to_pylist()
         assert min(diffs) < 0 < max(diffs), "the input takes nothing away"
@@ -83,7 +85,7 @@ class ChangesConformance:
             last = report.committed_txid
         run_inline(_topology(place, grouped), GROUPED)
         for txid in range(1, last + 1):
-            _compare(_told(place, grouped, txid), _told(place, alone, txid), txid)
+            _compare(_emitted_rows(place, grouped, txid), _emitted_rows(place, alone, txid), txid)
         assert _shown(place, grouped) == _shown(place, alone), "the table is another one"
 
     def test_replays_make_no_difference(self, place: ChangesPlace, tmp_path: Path) -> None:
@@ -93,7 +95,7 @@ class ChangesConformance:
         report = run_inline(_topology(place, replayed, lambda txid, attempt: attempt == 1 and txid % 2 == 0), GROUPED)
         assert report.failures, "no transaction has told changes"
         for txid in range(1, last + 1):
-            _compare(_told(place, replayed, txid), _told(place, once, txid), txid)
+            _compare(_emitted_rows(place, replayed, txid), _emitted_rows(place, once, txid), txid)
         assert _shown(place, replayed) == _shown(place, once), "the table is another one"
 
     def test_a_transaction_that_is_skipped(self, place: ChangesPlace, tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ class ChangesConformance:
         topology = _topology(place, tmp_path, lambda txid, _attempt: txid == _SKIPPED)
         report = run_inline(topology, GROUPED.with_settings(SKIP))
         assert report.dead_letters == 1, "the second transaction has told no changes"
-        _compare(_told(place, tmp_path, report.committed_txid), _shown(place, tmp_path), report.committed_txid)
+        _compare(_emitted_rows(place, tmp_path, report.committed_txid), _shown(place, tmp_path), report.committed_txid)
 
     def test_who_reads_makes_no_difference(self, place: ChangesPlace, tmp_path: Path) -> None:
         """The table is the same if nobody reads its changes."""
@@ -141,7 +143,7 @@ def _steps(place: ChangesPlace, folder: Path) -> Iterator[RunReport]:
         yield report
 
 
-def _told(place: ChangesPlace, folder: Path, txid: int) -> Counter[str]:
+def _emitted_rows(place: ChangesPlace, folder: Path, txid: int) -> Counter[str]:
     """Return the rows that were told up to a transaction and not taken back; how often each."""
     told: Counter[str] = Counter()
     log = read_table(folder / _LOG)

@@ -1,4 +1,4 @@
-"""The conformance tests of every code distributor, your own and txtopo's: a test class to subclass.
+"""The conformance tests of every code distributor, yours and txtopo's: a test class to subclass.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The conformance tests of every leader elector, your own and txtopo's: a test class to subclass.
+"""The conformance tests of every leader elector, yours and txtopo's: a test class to subclass.
 
 ::
 
@@ -33,7 +33,7 @@ class ElectorPlace(ABC):
 
     @abstractmethod
     def nimbus(self, address: str, may_lead: Callable[[], bool] = lambda: True) -> tuple[LeaderElector, ClusterState]:
-        """Return a prepared elector with a connection of its own, for a nimbus that was announced."""
+        """Return a prepared elector with a separate connection, for a nimbus that was announced."""
 
     @abstractmethod
     def cut(self, state: ClusterState) -> None:

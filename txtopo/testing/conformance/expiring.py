@@ -1,4 +1,4 @@
-"""The conformance tests of states whose rows or keys expire, your own and txtopo's: test classes to subclass.
+"""The conformance tests of states whose rows or keys expire, yours and txtopo's: test classes to subclass.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The conformance tests of every state, your own and txtopo's: a test class to subclass.
+"""The conformance tests of every state, yours and txtopo's: a test class to subclass.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The conformance tests of every store, your own and txtopo's: a test class to subclass.
+"""The conformance tests of every store, yours and txtopo's: a test class to subclass.
 
 ::
 
@@ -95,7 +95,7 @@ def holding_process(
     assert place.opening is not None, "the place can be opened from another process"
     command = [sys.executable, "-c", program.format(opening=place.opening), topology_id, owner]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(  # noqa: S603  # our own command
+    with subprocess.Popen(  # noqa: S603  # our command
         command, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
         try:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
 from txtopo.testing import checkers
+from txtopo.testing.checkers import Rows, require
 from txtopo.testing.simulation.durable import Durable
-from txtopo.testing.simulation.history import Disk, check_gone, check_promised
+from txtopo.testing.simulation.tables.disk import Disk, SimulatedPast
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.recovery.points import KeptPoint
@@ -65,6 +66,11 @@ class Checks:
         }
         hours = hours or min(history for _, history in self._histories)
         return list(on_record.at(int(self._wall_secs() * 1000), hours).points)
+
+    def gone_back(self, txid: int) -> None:
+        """Forget the metadata of what is undone: it begins anew."""
+        known = self.attempts.metadata
+        self.attempts.metadata = {each: metadata for each, metadata in known.items() if each <= txid}
 
     def emits(self, assigned: AssignedAttempt) -> None:
         """Check that the metadata of an attempt is durable before the attempt emits."""
@@ -133,3 +139,38 @@ class Checks:
         txids = [point.txid for point in self.promised(hours)]
         for name, table in self._durable.tables.items():
             check_gone(name, table.disk, txids)
+
+
+def check_promised(name: str, disk: Disk, points: Mapping[int, Rows], recent_secs: float) -> None:
+    """Check that what is promised of a table's past can be read: its points, each with its rows.
+
+    Who has begun to read a version may go on for ``recent_secs``.
+    """
+    for txid, rows in points.items():
+        number = disk.version_of(txid)
+        require(number is not None and disk.made[number].version.rows == rows, f"point {txid} of {name!r} stays whole")
+    readable = set(disk.readable())
+    for number in disk.recent(recent_secs):
+        require(
+            number in readable, f"who has begun to read has {recent_secs} s for it: version {number} of table {name!r}"
+        )
+
+
+def check_gone(name: str, disk: Disk, txids: Iterable[int]) -> None:
+    """Check that a table's past has only what is promised: points, and the last transaction with all later versions.
+
+    ``txids`` are the points. Call it twice the time after the last write for which recent versions are kept.
+    """
+    points = {disk.version_of(txid) or 0 for txid in txids}
+    newest = len(disk.made) - 1
+    base = max((made.version.number for made in disk.made if made.is_write), default=0)
+    is_found = SimulatedPast(disk, lambda: None).last_transaction(newest) == base
+    has_one = not base or base in disk.checkpoints
+    require(
+        is_found and has_one, f"the version of the last transaction of {name!r}, {base}, is there, and a checkpoint"
+    )
+    log = {number for number in disk.log().files if number < base and not disk.made[number].is_turn}
+    require(log <= points, f"the log of versions that nobody needs is gone: {log - points} of table {name!r}")
+    needed = frozenset[str]().union(*(disk.made[number].live for number in {*points, *range(base, newest + 1)}))
+    extra = disk.data.keys() - needed
+    require(not extra, f"files that nobody needs are gone: {sorted(extra)} of table {name!r}")

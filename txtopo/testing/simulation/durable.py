@@ -14,7 +14,8 @@ from txtopo.api.store import Store
 from txtopo.files.records import from_json
 from txtopo.journal.entries import JournalHeader, JournalPart
 from txtopo.testing.simulation.process import SimulatedJournal
-from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
+from txtopo.testing.simulation.tables.state import SimulatedState
+from txtopo.testing.simulation.tables.table import SimulatedTable
 from txtopo.transactional.recovery.points import KeptPoints
 
 

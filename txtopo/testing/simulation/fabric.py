@@ -19,7 +19,7 @@ from txtopo.testing.simulation.schedule import Log
 from txtopo.workers import actions, events, messages
 from txtopo.workers.control import Owner
 from txtopo.workers.peer_directory import Arrival, PeerDirectory
-from txtopo.workers.process import Body
+from txtopo.workers.process import Body, DriverListener
 from txtopo.workers.supervisor import SILENCE_SECS, RunPhase, Supervisor
 
 STEP_SECS = 0.01
@@ -39,8 +39,8 @@ class BrokenError(TxtopoError):
     """An exception in a component, raised by the schedule."""
 
 
-class Process:
-    """One process of a worker; it follows the rules of :mod:`txtopo.workers.process`.
+class Process(DriverListener):
+    """One process of a worker, without threads and sockets.
 
     ``job`` has started it, and ``channel`` is its control channel to the driver.
     """
@@ -49,8 +49,6 @@ class Process:
         self.number = number
         self.job = job
         self.channel = channel
-        self.body: Body | None = None
-        """None until the driver's welcome."""
         self.from_driver: deque[messages.ToWorker] = deque()
         self.to_driver: deque[events.Event] = deque(
             [events.Received(channel, messages.Hello(number, job, "simulated", ("", number)))]
@@ -65,17 +63,17 @@ class Process:
         self._activity = 0
 
     @property
-    def incarnation(self) -> int:
-        """Its incarnation; -1 until the welcome."""
-        return self.directory.incarnation
+    def generation(self) -> int:
+        """Its generation; -1 until the welcome."""
+        return self.directory.generation
 
     # What its body calls.
 
     def send(self, to: int, frame: bytes) -> None:
-        """Send a frame to the incarnation of a worker that this process knows."""
-        incarnation = self.directory[to].incarnation
-        self.directory.sent[incarnation] += 1
-        self._fabric.send(self.incarnation, incarnation, frame)
+        """Send a frame to the generation of a worker that this process knows."""
+        generation = self.directory[to].generation
+        self.directory.sent[generation] += 1
+        self._fabric.send(self.generation, generation, frame)
 
     def tell(self, message: Any) -> None:
         """Say something to the owner of the workers."""
@@ -97,31 +95,31 @@ class Process:
             events.Received(self.channel, messages.Heartbeat(None if self.body is None else self._health(self.body)))
         )
 
-    def obey(self) -> bool:
+    def hear_driver(self) -> bool:
         """Read the next message of the driver, or the end of its channel; return whether there was one."""
         if not self.from_driver:
             if self.is_closed:
                 self._fabric.end(self, RuntimeError("the driver is gone"))
             return self.is_closed
         message = self.from_driver.popleft()
-        self._survives(lambda: self._take(message))
+        self._survives(lambda: self.obey(message, self.directory))
         return True
 
     def receive(self, sender: int, frame: bytes) -> None:
-        """Hand a frame of another incarnation to the body."""
+        """Hand a frame of another generation to the body."""
         assert self.body is not None, "frames are read after the welcome"
         self.directory.received[sender] += 1
         self.body.receive(frame)
 
     def lose_link(self, peer: int) -> None:
-        """Find that the channel from or to another incarnation has ended."""
+        """Find that the channel from or to another generation has ended."""
         if self.directory.lose(peer):
             self.to_driver.append(events.Received(self.channel, messages.LinkBroken(peer, "a simulated end")))
 
-    def _survives(self, do: Callable[[], bool]) -> bool:
+    def _survives(self, do: Callable[[], bool | None]) -> bool:
         """Let the body do something, in which it may break or die; return what that returns."""
         try:
-            return do()
+            return bool(do())
         except BrokenError as error:
             self.to_driver.append(events.Received(self.channel, messages.Failed(error, None)))
             self._fabric.end(self, error)
@@ -131,31 +129,15 @@ class Process:
             self._fabric.kill(self)
         return True
 
-    def _take(self, message: messages.ToWorker) -> bool:
-        if isinstance(message, messages.Welcome):
-            self.directory.welcome(message.incarnation, message.peers)
-            self.body = self._fabric.welcome(self)
-            if message.is_active:
-                self.body.set_active(is_active=True)
-            return True
+    def _begin(self, welcome: messages.Welcome) -> Body:
+        self.directory.welcome(welcome.generation, welcome.peers)
+        return self._fabric.welcome(self)
+
+    def _end(self) -> None:
         assert self.body is not None, "a worker is welcomed first"
-        match message:
-            case messages.PeerJoined(peer):
-                self.directory.join(peer)
-            case messages.PeerReplaced(dead, successor):
-                self.directory.replace(dead, successor)
-                self.body.worker_replaced(successor.worker, dead, successor.incarnation)
-            case messages.SetActive(is_active):
-                self.body.set_active(is_active=is_active)
-            case messages.BodyMessage(said):
-                self.body.hear(said)
-            case messages.Stop():
-                # Before the process ends: its last message comes before the loss of its channel.
-                self.to_driver.append(events.Received(self.channel, messages.Stopped(self._health(self.body))))
-                self._fabric.stop(self)
-            case _:
-                assert_never(message)
-        return True
+        # Before the process ends: its last message comes before the loss of its channel.
+        self.to_driver.append(events.Received(self.channel, messages.Stopped(self._health(self.body))))
+        self._fabric.stop(self)
 
     def _health(self, body: Body) -> messages.Health:
         return messages.Health(
@@ -174,7 +156,7 @@ class Fabric:
     """The workers of one run, with what supervises and connects them; ``random`` draws what comes next.
 
     ``make_body`` makes the body of a process that was welcomed; ``is_owned``: whether an :attr:`owner` gives the bodies
-    work; ``arrive`` takes a process, the incarnation of a sender, and a frame; ``on_stop`` a process that is to stop.
+    work; ``arrive`` takes a process, the generation of a sender, and a frame; ``on_stop`` a process that is to stop.
     """
 
     def __init__(  # noqa: PLR0913 - everything that it depends on
@@ -197,11 +179,11 @@ class Fabric:
         """Gives the bodies their work, if the workers have an owner; it must be set before :meth:`begin`."""
         self.processes: list[Process] = []
         """The living ones."""
-        self.by_incarnation: dict[int, Process] = {}
+        self.by_generation: dict[int, Process] = {}
         self.dead: set[int] = set()
-        """The dead incarnations that the driver has announced."""
+        """The dead generations that the driver has announced."""
         self.cut: set[tuple[int, int]] = set()
-        """The links that are broken, by the incarnations of sender and receiver: what is sent on them is lost."""
+        """The links that are broken, by the generations of sender and receiver: what is sent on them is lost."""
         self._random = random
         self._make_body = make_body
         self._log = log
@@ -220,7 +202,7 @@ class Fabric:
         self._ended: deque[events.JobEnded] = deque()
         """Ends of jobs that Spark has not reported yet."""
         self._links: dict[tuple[int, int], deque[bytes]] = {}
-        """By the incarnations of sender and receiver, the frames in transit."""
+        """By the generations of sender and receiver, the frames in transit."""
         self._unnoticed: list[tuple[int, tuple[int, int]]] = []
         """The ends of broken links, each with its link, that are about to notice it."""
 
@@ -248,11 +230,11 @@ class Fabric:
     # What processes ask.
 
     def welcome(self, process: Process) -> Body:
-        """Return the body of a process that knows its incarnation."""
+        """Return the body of a process that knows its generation."""
         body = self._make_body(process)
-        self.by_incarnation[process.incarnation] = process
+        self.by_generation[process.generation] = process
         if self._log is not None:
-            self._log(f"worker {process.number} begins as incarnation {process.incarnation}")
+            self._log(f"worker {process.number} begins as generation {process.generation}")
         return body
 
     def send(self, sender: int, receiver: int, frame: bytes) -> None:
@@ -288,7 +270,7 @@ class Fabric:
         """Kill a process; of the frames that it has sent on a link, the first ones arrive."""
         for (sender, _), frames in self._links.items():
             # From the end: a broken connection loses the last frames, never one in the middle.
-            if sender == process.incarnation and self._random.random() < 0.5:  # noqa: PLR2004 - a coin
+            if sender == process.generation and self._random.random() < 0.5:  # noqa: PLR2004 - a coin
                 self._lose_last(frames)
         if self.owner is not None:  # an owner must bear that what a body has said last is lost with it
             self._lose_last(process.to_driver)
@@ -300,10 +282,10 @@ class Fabric:
 
     def break_link(self, sender: Process) -> None:
         """Break the link to another process; of the frames on it, the first ones arrive."""
-        receivers = [process for process in self.processes if process is not sender and process.incarnation >= 0]
-        if sender.incarnation < 0 or not receivers:
+        receivers = [process for process in self.processes if process is not sender and process.generation >= 0]
+        if sender.generation < 0 or not receivers:
             return
-        link = sender.incarnation, self._random.choice(receivers).incarnation
+        link = sender.generation, self._random.choice(receivers).generation
         self.cut.add(link)
         self._lose_last(self._links.get(link, deque()))
         self._unnoticed.append((link[1], link))  # who reads always notices, who sends perhaps
@@ -386,7 +368,7 @@ class Fabric:
             while self.run():
                 is_working = True
             for process in list(self.processes):
-                while process.is_alive and process.obey():
+                while process.is_alive and process.hear_driver():
                     is_working = True
                 is_working |= process.is_alive and process.run_pass()
             for link in list(self._links):
@@ -417,7 +399,7 @@ class Fabric:
             return False
         process.wakes_at = None
         if self._log is not None:
-            self._log(f"worker {process.number}, incarnation {process.incarnation}, goes on")
+            self._log(f"worker {process.number}, generation {process.generation}, goes on")
         return True
 
     def _move(self, process: Process) -> None:
@@ -428,7 +410,7 @@ class Fabric:
         if chance > 0.3 and self._links:  # noqa: PLR2004
             self._deliver(self._random.choice(list(self._links)))
         if (chance < self._hears or process.body is None) and process.is_alive:
-            process.obey()
+            process.hear_driver()
         if chance > 0.95 and process.is_alive:  # noqa: PLR2004
             process.beat()
         if self._unnoticed and chance < 0.1:  # noqa: PLR2004
@@ -437,7 +419,7 @@ class Fabric:
     def _deliver(self, link: tuple[int, int]) -> bool:
         """Deliver the next frame of a link, or drop frames that the receiver finds stale; return whether it did."""
         sender, receiver = link
-        process = self.by_incarnation.get(receiver)
+        process = self.by_generation.get(receiver)
         if receiver in self.dead and (process is None or not process.is_alive):
             del self._links[link]
             return False
@@ -458,7 +440,7 @@ class Fabric:
         """Let one end of a broken link notice it; return whether one has."""
         for each in self._unnoticed:
             end, (sender, receiver) = each
-            process = self.by_incarnation[end]
+            process = self.by_generation[end]
             if process.is_alive and process.wakes_at is not None:
                 continue
             if process.is_alive and end == receiver and process.directory.judge(sender, receiver) is Arrival.EARLY:

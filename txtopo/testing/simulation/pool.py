@@ -39,10 +39,10 @@ class _CheckedOwner(PoolOwner):
         super().__init__(runner.fabric.post, lambda: runner.fabric.now)
         self._runner = runner
 
-    def heard(self, worker: int, incarnation: int, message: FromBody) -> None:
+    def heard(self, worker: int, generation: int, message: FromBody) -> None:
         """Take an answer, once or twice."""
         for _ in range(1 + self._runner.strikes(Fault.DOUBLEDFRAMES)):
-            super().heard(worker, incarnation, message)
+            super().heard(worker, generation, message)
 
     def handle(self, event: Event) -> None:
         """Give an event to the pool."""
@@ -72,7 +72,7 @@ class PooledRunner(JobRunner):
         self._random = random
         self._faults_in_a_row = 0
         self._bodies: dict[int, PoolBody] = {}
-        """By incarnation."""
+        """By generation."""
         self.fabric = Fabric(workers, random, self._make_body, is_owned=True, arrive=self._arrive)
         self.owner = self.fabric.owner = _CheckedOwner(self)
         self.fabric.begin()
@@ -140,7 +140,7 @@ class PooledRunner(JobRunner):
         """Let everything that is on its way arrive, without further faults, and check that nothing is kept."""
         self.fabric.end_faults()
         self.fabric.rest(may_end=False)
-        living = [self._bodies[process.incarnation] for process in self.fabric.processes if process.body is not None]
+        living = [self._bodies[process.generation] for process in self.fabric.processes if process.body is not None]
         is_kept = self.owner.pool.jobs or any(body.job_ids() for body in living)
         self.check(not is_kept, "nothing is kept of a job that has ended")
 
@@ -175,7 +175,7 @@ class PooledRunner(JobRunner):
     # What the fabric asks.
 
     def _make_body(self, process: Process) -> PoolBody:
-        body = self._bodies[process.incarnation] = PoolBody(
+        body = self._bodies[process.generation] = PoolBody(
             process.number,
             self._make_factory(),
             send=process.send,

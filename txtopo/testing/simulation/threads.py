@@ -62,7 +62,7 @@ class Work:
     """Work that was submitted and not done yet."""
 
     role: Role | None
-    """None: a thread of its own does it, beside all others."""
+    """None: a separate thread does it, beside all others."""
     do: Callable[[], None]
     is_lost: bool = False
     """Whether the executor has died that was to do it."""
@@ -88,6 +88,10 @@ class SimulatedThreads(Threads):
     def wall_secs(self) -> float:
         """Return the time at which what is planned now is planned."""
         return self._clock.wall_secs()
+
+    def cpu_secs(self) -> float:
+        """Return the world's time, in which nothing is computed."""
+        return self.now_secs()
 
     def sleep(self, duration_secs: float) -> None:
         """Advance the world's clock."""

@@ -219,11 +219,11 @@ def _in_topological_order(graph: Graph) -> list[Declared]:
 
 
 def _find_commit_phase(ordered: list[Declared]) -> set[str]:
-    found: set[str] = set()
+    below: set[str] = set()
     for declared in ordered:  # inputs come first, so one pass is enough
-        if declared.is_committer or any(s.source in found for s in declared.subscriptions):
-            found.add(declared.id)
-    return found
+        if declared.is_committer or any(s.source in below for s in declared.subscriptions):
+            below.add(declared.id)
+    return below
 
 
 def _make_plan(
@@ -283,9 +283,9 @@ def check_pickles(component_id: str, component: Component) -> None:
     try:
         cloudpickle.dumps(component)
     except Exception as error:  # a user's object may raise anything while it is pickled
-        what, method = ("bolt", "prepare") if isinstance(component, Bolt) else ("spout", "open")
+        kind, method = ("bolt", "prepare") if isinstance(component, Bolt) else ("spout", "open")
         name = f"{type(component).__name__}{culprit(component)}"
         raise TopologyError(
-            f"{what} {component_id!r}: {name} does not pickle ({error}); create objects that do not pickle in "
+            f"{kind} {component_id!r}: {name} does not pickle ({error}); create objects that do not pickle in "
             f"{method}()"
         ) from error

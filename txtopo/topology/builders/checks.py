@@ -63,14 +63,14 @@ def check_ids(graph: Graph) -> Iterator[str]:
             yield f"state {name!r} is set {count} times; give each state its own name"
 
 
-def _no_text(what: str, name: Any) -> list[str]:
+def _no_text(kind: str, name: Any) -> list[str]:
     """Say why a name is none, if it is none."""
     if not name or not isinstance(name, str):
-        return [f"{what} {name!r} must be a non-empty string"]
+        return [f"{kind} {name!r} must be a non-empty string"]
     if any("\ud800" <= character <= "\udfff" for character in name):
-        return [f"{what} {name!r} has half of a surrogate pair, which no file can hold; write the whole character"]
+        return [f"{kind} {name!r} has half of a surrogate pair, which no file can hold; write the whole character"]
     if "\n" in name:
-        return [f"{what} {name!r} has a line break, which would cut lines of logs and of the terminal; leave it out"]
+        return [f"{kind} {name!r} has a line break, which would cut lines of logs and of the terminal; leave it out"]
     return []
 
 
@@ -81,8 +81,8 @@ def _no_file(topology_id: str) -> list[str]:
     if topology_id in {".", ".."}:
         return [f"the topology id {topology_id!r} is the name of a folder already; give the topology another"]
     length = len(urllib.parse.quote(topology_id, safe=""))
-    what = f"the topology id {topology_id[:_SHOWN]!r}… has {length} characters as part of a file's name"
-    return [f"{what}, at most {ID_LENGTH_MAX} fit; give the topology a shorter one"] * (length > ID_LENGTH_MAX)
+    subject = f"the topology id {topology_id[:_SHOWN]!r}… has {length} characters as part of a file's name"
+    return [f"{subject}, at most {ID_LENGTH_MAX} fit; give the topology a shorter one"] * (length > ID_LENGTH_MAX)
 
 
 def own_tables_of(graph: Graph) -> list[tuple[Declared, str, SpoutTable]]:
@@ -90,21 +90,21 @@ def own_tables_of(graph: Graph) -> list[tuple[Declared, str, SpoutTable]]:
 
     Those of the first spout have no other name than in a topology without any other.
     """
-    found = []
+    own_tables = []
     for index, spout in enumerate(graph.spouts):
         component = spout.component
         tables = call_if_there(component, "own_tables", default={}) if isinstance(component, AnySpout) else {}
         prefix = f"{OWN_PREFIX}{spout.id}." if index else OWN_PREFIX
-        found += [(spout, f"{prefix}{name}", table) for name, table in tables.items()]
-    return found
+        own_tables += [(spout, f"{prefix}{name}", table) for name, table in tables.items()]
+    return own_tables
 
 
 def check_own_tables(graph: Graph) -> Iterator[str]:
     """Find bolts and states that have the name of one of the spouts' own."""
     for spout, name, _ in own_tables_of(graph):
-        for what, names in (("bolt", [d.id for d in graph.declared]), ("state", [state for state, _ in graph.states])):
+        for kind, names in (("bolt", [d.id for d in graph.declared]), ("state", [state for state, _ in graph.states])):
             if name in names:
-                yield f"{what} {name!r}: spout {spout.id!r} adds a {what} of that name; give yours another name"
+                yield f"{kind} {name!r}: spout {spout.id!r} adds a {kind} of that name; give yours another name"
 
 
 def place_of(address: str) -> PurePath:
@@ -140,8 +140,8 @@ def check_kinds(graph: Graph) -> Iterator[str]:
     for declared in graph.bolts:
         bolt = declared.component
         if not isinstance(bolt, Bolt):
-            what = f"the class {bolt.__name__}, not an object of it," if isinstance(bolt, type) else type(bolt).__name__
-            yield f"{declared.id!r}: {what} is not a bolt; subclass {_either(bolt_classes())}"
+            text = f"the class {bolt.__name__}, not an object of it," if isinstance(bolt, type) else type(bolt).__name__
+            yield f"{declared.id!r}: {text} is not a bolt; subclass {_either(bolt_classes())}"
         elif (rules := rules_of(bolt)) is None:
             yield f"{declared.id!r}: {_not_here(bolt)}; subclass {_either(bolt_classes())}"
         elif declared.is_committer and not rules.may_commit:
@@ -206,11 +206,11 @@ def _not_here(component: object) -> str:
 def check_parallelism(graph: Graph) -> Iterator[str]:
     """Find parallelism that is not a positive integer."""
     for declared in graph.declared:
-        for what, value in (("parallelism", declared.parallelism), ("number of tasks", declared.num_tasks)):
+        for kind, value in (("parallelism", declared.parallelism), ("number of tasks", declared.num_tasks)):
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                yield f"{declared.id!r}: the {what} is {value!r}; it must be an integer of at least 1"
+                yield f"{declared.id!r}: the {kind} is {value!r}; it must be an integer of at least 1"
 
 
 def check_times(graph: Graph) -> Iterator[str]:
@@ -258,8 +258,8 @@ def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
                 continue
             if stream not in streams[source]:
                 declared_streams = [repr(name) for name in streams[source] if not str(name).startswith("__")]
-                known = ", ".join(declared_streams) or "none; set its output_fields"
-                yield f"bolt {declared.id!r} subscribes to unknown stream {stream!r} of {source!r}; known: {known}"
+                names = ", ".join(declared_streams) or "none; set its output_fields"
+                yield f"bolt {declared.id!r} subscribes to unknown stream {stream!r} of {source!r}; known: {names}"
                 continue
             fields = streams[source][stream]
             if grouping.kind in KEYED:
@@ -292,8 +292,8 @@ def check_inputs(graph: Graph, streams: Streams) -> Iterator[str]:
         if isinstance(declared.component, ChecksTables):
             if not mistakes:
                 mistakes = list(declared.component.table_mistakes(inputs, dict(graph.states)))
-            own = {stream for source, stream in read if source == declared.id}
-            mistakes += declared.component.output_mistakes(own, dict(graph.states))
+            streams_read = {stream for source, stream in read if source == declared.id}
+            mistakes += declared.component.output_mistakes(streams_read, dict(graph.states))
         for mistake in mistakes:
             yield f"bolt {declared.id!r} {mistake}"
 
@@ -306,12 +306,12 @@ def check_whole_keys(graph: Graph, streams: Streams) -> Iterator[str]:
         bolt = declared.component
         if not isinstance(bolt, KeepsByKey) or (declared.num_tasks or declared.parallelism or 1) == 1:
             continue
-        said = bolt.grouped_by
+        grouped_by = bolt.grouped_by
         ways: dict[Any, str] = {}
         where = f"bolt {declared.id!r}"
         for subscription in declared.subscriptions:
             stream = subscription.source, subscription.stream
-            for key in said.get(stream, ()) if isinstance(said, Mapping) else [said]:
+            for key in grouped_by.get(stream, ()) if isinstance(grouped_by, Mapping) else [grouped_by]:
                 # Nor has a stream one that a subclass of the user's makes a key of.
                 if (
                     not len(key)
@@ -390,7 +390,7 @@ def _either(names: Sequence[str], last: str = " or ") -> str:
     return f"{', '.join(names[:-1])}{last}{names[-1]}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, candidates: Iterable[str]) -> str:
     """Return the end of a sentence about an unknown name: the known one that it resembles, or all of them."""
-    names = [str(each) for each in known]
+    names = [str(each) for each in candidates]
     return did_you_mean(name, names) or f"; known: {', '.join(map(repr, names))}"

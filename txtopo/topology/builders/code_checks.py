@@ -40,21 +40,21 @@ def signature_mistakes(component_id: str, component: object) -> Iterator[str]:
     expected = {**_methods_called(component), **_DECLARATION}
     name = type(component).__name__
     for method, arguments in expected.items():
-        found = getattr(component, method, None)
-        written = f"def {method}({', '.join(('self', *arguments))})"
-        if not callable(found):
-            yield f"{component_id!r}: {name} has no method {method}(); write {written}"
-        elif not _takes(found, len(arguments)):
+        function = getattr(component, method, None)
+        signature = f"def {method}({', '.join(('self', *arguments))})"
+        if not callable(function):
+            yield f"{component_id!r}: {name} has no method {method}(); write {signature}"
+        elif not _takes(function, len(arguments)):
             yield (
-                f"{component_id!r}: {name}.{method}{_shown(found)} cannot be called with {_count(len(arguments))}; "
-                f"write {written}"
+                f"{component_id!r}: {name}.{method}{_shown(function)} cannot be called with {_count(len(arguments))}; "
+                f"write {signature}"
             )
     by_letters = {_letters(method): method for method in expected}
     for owner in _own_classes(component):
-        for other, value in vars(owner).items():
-            method = by_letters.get(_letters(other), other)
-            if isinstance(value, types.FunctionType) and method != other and not other.startswith("_"):
-                yield f"{component_id!r}: {owner.__name__}.{other}() is never called; rename it to {method}()"
+        for attribute, value in vars(owner).items():
+            method = by_letters.get(_letters(attribute), attribute)
+            if isinstance(value, types.FunctionType) and method != attribute and not attribute.startswith("_"):
+                yield f"{component_id!r}: {owner.__name__}.{attribute}() is never called; rename it to {method}()"
 
 
 def undeclared_streams(
@@ -94,12 +94,12 @@ class SharedDefault:
 
 def shared_defaults(component: object) -> Iterator[SharedDefault]:
     """Find lists, dictionaries and sets among class attributes, but constants and what the object overrides."""
-    own = getattr(component, "__dict__", {})
+    instance_attributes = getattr(component, "__dict__", {})
     hidden: set[str] = set()
     for owner in _own_classes(component):
         for name, value in vars(owner).items():
             is_mutable = isinstance(value, (list, dict, set, deque, bytearray))
-            is_hidden = name in hidden or name in own or name.startswith("__")
+            is_hidden = name in hidden or name in instance_attributes or name.startswith("__")
             hidden.add(name)
             if is_mutable and not is_hidden and name.upper() != name:
                 yield SharedDefault(owner, name, type(value).__name__)
@@ -142,26 +142,26 @@ def _is_ours(kind: type) -> bool:
 
 def _emissions(component: object) -> Sequence[tuple[str, str]]:
     kind = type(component)
-    known = _known_emissions.get(kind)
-    if known is None:
-        found = (
+    cached = _known_emissions.get(kind)
+    if cached is None:
+        emissions = (
             (method, _stream_of(call, collectors))
             for method, tree, collectors in _methods(component)
             for call in ast.walk(tree)
         )
-        known = list(dict.fromkeys((method, stream) for method, stream in found if stream is not None))
-        _known_emissions[kind] = known
-    return known
+        cached = list(dict.fromkeys((method, stream) for method, stream in emissions if stream is not None))
+        _known_emissions[kind] = cached
+    return cached
 
 
 def _methods(component: object) -> Iterator[tuple[str, ast.AST, set[str]]]:
     """Yield (name, syntax tree, names of the collector in it) for each method of the user's."""
-    seen: set[str] = set()
+    names: set[str] = set()
     for owner in _own_classes(component):
         for name, value in vars(owner).items():
-            if name in seen or not isinstance(value, types.FunctionType):
+            if name in names or not isinstance(value, types.FunctionType):
                 continue
-            seen.add(name)
+            names.add(name)
             tree = _source_of(value)
             if tree is not None and not _reads_output_fields(tree):
                 yield name, tree, _collectors_of(component, name, value)
@@ -197,14 +197,14 @@ def _stream_of(call: ast.AST, collectors: set[str]) -> str | None:
     if holder not in collectors:
         return None
     position = _STREAM_AT[call.func.attr]
-    given: ast.AST | None = next((keyword.value for keyword in call.keywords if keyword.arg == "stream"), None)
+    argument: ast.AST | None = next((keyword.value for keyword in call.keywords if keyword.arg == "stream"), None)
     # * and ** may hold the stream.
     if any(keyword.arg is None for keyword in call.keywords) or any(
         isinstance(each, ast.Starred) for each in call.args
     ):
         return None
-    if given is None and len(call.args) > position:
-        given = call.args[position]
-    if given is None:
+    if argument is None and len(call.args) > position:
+        argument = call.args[position]
+    if argument is None:
         return DEFAULT_STREAM
-    return given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else None
+    return argument.value if isinstance(argument, ast.Constant) and isinstance(argument.value, str) else None

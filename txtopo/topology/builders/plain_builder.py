@@ -77,9 +77,9 @@ class TopologyBuilder:
                 )
             ]
         )
-        known = {name: {**stream, SYSTEM: Fields("event")} for name, stream in streams.items()}
-        refuse([*checks.check_subscriptions(graph, known), *_check_direct(graph, declarers)])
-        refuse(list(checks.check_inputs(graph, known)))
+        all_streams = {name: {**stream, SYSTEM: Fields("event")} for name, stream in streams.items()}
+        refuse([*checks.check_subscriptions(graph, all_streams), *_check_direct(graph, declarers)])
+        refuse(list(checks.check_inputs(graph, all_streams)))
         return PlainTopology(_make_plan(graph, declarers))
 
     def _add(self, declared: Declared) -> Declared:
@@ -162,9 +162,9 @@ def _check_direct(graph: Graph, declarers: Mapping[str, OutputFieldsDeclarer]) -
                 continue  # check_subscriptions reports it
             is_direct = stream in declarers[source].direct_streams
             if is_direct != subscription.grouping.is_direct:
-                what = "is direct" if is_direct else "is not declared as direct"
+                problem = "is direct" if is_direct else "is not declared as direct"
                 remedy = "use direct_grouping" if is_direct else "declare it with direct=True"
-                yield f"bolt {declared.id!r}: stream {stream!r} of {source!r} {what}; {remedy}"
+                yield f"bolt {declared.id!r}: stream {stream!r} of {source!r} {problem}; {remedy}"
 
 
 def _make_plan(graph: Graph, declarers: Mapping[str, OutputFieldsDeclarer]) -> PlainPlan:

@@ -26,10 +26,10 @@ def find_state_mistakes(plan: Plan) -> Iterator[str]:
     for component, requested in plan.requested_states.items():
         for name in requested:
             if name not in plan.states:
-                known = ", ".join(repr(name) for name in plan.states) or "none"
+                state_names = ", ".join(repr(name) for name in plan.states) or "none"
                 yield (
                     f"committer {component!r} requests state {name!r}, which is not set; add "
-                    f"builder.set_state({name!r}, …); states that are set: {known}"
+                    f"builder.set_state({name!r}, …); states that are set: {state_names}"
                 )
 
 

@@ -64,9 +64,9 @@ def assign(plan: PlainPlan, workers: int, ackers: int | None) -> Assignment:
     executors = [Executor(component, tasks, index % workers) for index, (component, tasks) in enumerate(shares)]
     spouts = {component.id for component in plan.spouts}
     homes = sorted({executor.worker for executor in executors if executor.component in spouts})
-    wanted = len(homes) if ackers is None else 0 if ackers == 0 else max(ackers, len(homes))
+    acker_count = len(homes) if ackers is None else 0 if ackers == 0 else max(ackers, len(homes))
     first = 1 + max(task for component in plan.components for task in component.tasks)
-    trackers = [Executor(ACKER, (first + i,), homes[i % len(homes)]) for i in range(wanted)]
+    trackers = [Executor(ACKER, (first + i,), homes[i % len(homes)]) for i in range(acker_count)]
     return Assignment(workers, (*executors, *trackers))
 
 

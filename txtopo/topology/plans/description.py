@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from txtopo.api.abilities import TellsSteps
+from txtopo.api.abilities import DescribesSteps
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.api.state import State
@@ -107,7 +107,9 @@ def class_of(component: PlannedComponent) -> str:
 def shown_class_of(component: PlannedComponent) -> str:
     """Return the name of a component's class, with the steps that it does if it tells them."""
     bolt = component.component
-    return class_of(component) + (f" ({', '.join(bolt.verbs)})" if isinstance(bolt, TellsSteps) and bolt.verbs else "")
+    return class_of(component) + (
+        f" ({', '.join(bolt.verbs)})" if isinstance(bolt, DescribesSteps) and bolt.verbs else ""
+    )
 
 
 def fields_text(fields: Fields) -> str:

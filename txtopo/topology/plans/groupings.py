@@ -134,10 +134,10 @@ def partial_key_choice(count: int) -> Callable[[tuple[Any, ...]], int]:
 
     def choose(key: tuple[Any, ...]) -> int:
         try:
-            one, other = two_by_key[key]
+            first, second = two_by_key[key]
         except TypeError:  # an unhashable value in the key
-            one, other = two_by_key.decide(key)
-        task = one if sent[one] <= sent[other] else other
+            first, second = two_by_key.decide(key)
+        task = first if sent[first] <= sent[second] else second
         sent[task] += 1
         return task
 
@@ -149,11 +149,11 @@ def custom_choice(edge: Edge, source_task: int, tasks: Sequence[int], context: T
     grouping = edge.grouping.custom
     assert grouping is not None, "a custom grouping has its object"
     call_if_there(grouping, "prepare", context, edge.stream, list(tasks))
-    known = frozenset(tasks)
+    task_set = frozenset(tasks)
 
     def choose(values: Sequence[Any]) -> Sequence[int]:
         chosen = grouping.choose_tasks(source_task, values)
-        if not known.issuperset(chosen):
+        if not task_set.issuperset(chosen):
             for task in chosen:
                 check_task(task, tasks, edge, type(grouping).__name__)
         return chosen
@@ -260,24 +260,24 @@ def _shuffle(tasks: Sequence[int], rng: random.Random) -> ChooseOne:
 def _by_key(positions: Sequence[int], tasks: Sequence[int]) -> Choice:
     key_of = itemgetter(*positions)
     decide = task_by_key(len(tasks)).decide
-    known = ByKey(lambda key: tasks[decide(key)])
+    tasks_by_key = ByKey(lambda key: tasks[decide(key)])
 
     def choose(values: Sequence[Any]) -> int:
         key = key_of(values)
         try:
-            return known[key]
+            return tasks_by_key[key]
         except TypeError:  # an unhashable key, such as a list
-            return known.decide(key)
+            return tasks_by_key.decide(key)
 
     def choose_for_many(rows: Sequence[Sequence[Any]]) -> list[int]:
         keys = list(map(key_of, rows))
         try:
-            return list(map(known.__getitem__, keys))
+            return list(map(tasks_by_key.__getitem__, keys))
         except TypeError:
-            return list(map(known.decide, keys))
+            return list(map(tasks_by_key.decide, keys))
 
     if len(positions) == 1:
-        return Choice(one=choose, many=choose_for_many, key=KeyChoice(positions[0], known.decide))
+        return Choice(one=choose, many=choose_for_many, key=KeyChoice(positions[0], tasks_by_key.decide))
     return Choice(one=choose, many=choose_for_many)
 
 

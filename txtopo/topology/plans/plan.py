@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.abilities import BoundsSkew, TellsFolds
+from txtopo.api.abilities import BoundsSkew, DescribesFolds
 from txtopo.api.components.bolt import TakesBatches
 from txtopo.api.components.groupings import Grouping
 from txtopo.api.data.fields import Fields
@@ -159,8 +159,8 @@ class Plan:
     @cached_property
     def quiet_after(self) -> dt.timedelta | None:
         """How long a source may have nothing until a transaction without input begins; None: none begins."""
-        found = (bolt.component.quiet_after for bolt in self.bolts if isinstance(bolt.component, TakesBatches))
-        return min((after for after in found if after is not None), default=None)
+        quiet_times = (bolt.component.quiet_after for bolt in self.bolts if isinstance(bolt.component, TakesBatches))
+        return min((after for after in quiet_times if after is not None), default=None)
 
     @cached_property
     def at_end(self) -> bool:
@@ -183,13 +183,13 @@ class Plan:
         """What committers fold into each column of each state, in words, as far as they say it."""
         folds: dict[str, dict[str, set[str]]] = {}
         for bolt in self.bolts:
-            told_of = bolt.component.folds if isinstance(bolt.component, TellsFolds) else {}
-            for state, told in told_of.items():
-                for column, how in told.items():
+            told_of = bolt.component.folds if isinstance(bolt.component, DescribesFolds) else {}
+            for state, columns in told_of.items():
+                for column, how in columns.items():
                     folds.setdefault(state, {}).setdefault(column, set()).add(how)
         return {
-            state: {column: " and ".join(sorted(every)) for column, every in told.items()}
-            for state, told in folds.items()
+            state: {column: " and ".join(sorted(every)) for column, every in columns.items()}
+            for state, columns in folds.items()
         }
 
     @property
@@ -220,7 +220,7 @@ class Plan:
             tuple(component for component in self.components if component.id in components),
             tuple(attrs.evolve(edge, index=index) for index, edge in enumerate(edges)),
             states,
-            requested_states={name: own for name, own in self.requested_states.items() if name in components},
+            requested_states={name: states for name, states in self.requested_states.items() if name in components},
             references=self.references,
             output=self.output,
         )

@@ -23,14 +23,14 @@ _TRUE, _FALSE, _NONE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}, 
 
 
 @attrs.frozen
-class Given:
+class DividedSettings:
     """The converted values: a function's arguments, and a configuration."""
 
     arguments: dict[str, Any]
     config: Config
 
 
-def divide(values: Mapping[str, str], function: Callable[..., Any] | None, defaults: Config) -> Given:
+def divide(values: Mapping[str, str], function: Callable[..., Any] | None, defaults: Config) -> DividedSettings:
     """Divide texts, given by name, into arguments of the function and settings, and convert them.
 
     ``function`` is None if the topology exists already. The settings are added to ``defaults``.
@@ -50,7 +50,7 @@ def divide(values: Mapping[str, str], function: Callable[..., Any] | None, defau
         if not parameters or not str(error).startswith("there is no setting"):
             raise
         raise ConfigError(_with_parameters(str(error), values, parameters)) from error
-    return Given(arguments, config)
+    return DividedSettings(arguments, config)
 
 
 def _with_parameters(message: str, values: Mapping[str, str], parameters: Mapping[str, inspect.Parameter]) -> str:
@@ -135,7 +135,7 @@ def _converted(text: str, kind: Any) -> Any:
     if collection is not None:
         items = [item.strip() for item in text.split(",")] if text.strip() else []
         if collection is tuple and arguments and arguments[-1] is not Ellipsis:
-            return tuple(_converted(item, of) for item, of in zip(items, arguments, strict=True))
+            return tuple(_converted(item, kind) for item, kind in zip(items, arguments, strict=True))
         return collection(_converted(item, arguments[0] if arguments else str) for item in items)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return _one_member(text, kind)

@@ -84,13 +84,13 @@ def blame(error: BaseException, remedy: str, where: str = "", **origin: Any) -> 
             if getattr(error, name) is None:
                 setattr(error, name, value)
         if at:
-            error.message += f"\n{at}"  # in a line of its own: failures that differ in it alone are one for a display
+            error.message += f"\n{at}"  # in a separate line: failures that differ in it alone are one for a display
             del error.__notes__
         return error
     name, message = type(error).__name__, text_of(error)
-    what = f"{name}: {message}" if message else name
-    what = f"{what}, {at}" if at else what
-    return UserCodeError(f"{where}{what}; {remedy}", **origin, cause="".join(traceback.format_exception(error)))
+    summary = f"{name}: {message}" if message else name
+    summary = f"{summary}, {at}" if at else summary
+    return UserCodeError(f"{where}{summary}; {remedy}", **origin, cause="".join(traceback.format_exception(error)))
 
 
 def text_of(error: BaseException) -> str:

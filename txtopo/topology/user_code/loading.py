@@ -21,7 +21,7 @@ from txtopo.text.extras import extra_of, how_to_install
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import Topology, TransactionalTopology
-from txtopo.topology.user_code.arguments import Given, all_arguments, divide, settable_parameters
+from txtopo.topology.user_code.arguments import DividedSettings, all_arguments, divide, settable_parameters
 from txtopo.topology.user_code.blame import text_of
 from txtopo.topology.user_code.modules import refuse_twins, why_hidden
 from txtopo.topology.user_code.place import Place, locate
@@ -76,8 +76,8 @@ class Target:
         """
         hook = getattr(self.module, name, None)
         if hook is not None and self.fork is None:
-            taken = {n: self.arguments[n] for n in settable_parameters(hook) if n in self.arguments}
-            _call(f"{self.module.__name__}.{name}()", hook, *positional, **taken)
+            keywords = {n: self.arguments[n] for n in settable_parameters(hook) if n in self.arguments}
+            _call(f"{self.module.__name__}.{name}()", hook, *positional, **keywords)
 
 
 def load_target(text: str, values: Mapping[str, str], folder: Path | None = None) -> Target:
@@ -102,18 +102,18 @@ def load_target(text: str, values: Mapping[str, str], folder: Path | None = None
         names = [each.name for each in pkgutil.iter_modules(module.__path__, f"{name}.")]
         advice = f"; its modules are {', '.join(names)}" if names else "; give the topology's module"
         raise NoTopology(f"{name!r} is a folder, not a module{advice}")
-    found = find_attribute(module, attribute or DEFAULT_ATTRIBUTE)
-    function = found if callable(found) and not isinstance(found, Topology) else None
-    given = divide(values, function, _defaults(module))
-    topology = found if function is None else _make(text, function, given)
+    attribute_found = find_attribute(module, attribute or DEFAULT_ATTRIBUTE)
+    function = attribute_found if callable(attribute_found) and not isinstance(attribute_found, Topology) else None
+    arguments = divide(values, function, _defaults(module))
+    topology = attribute_found if function is None else _make(text, function, arguments)
     if not isinstance(topology, Topology):
-        what = "is" if function is None else "returns something"
+        verb = "is" if function is None else "returns something"
         missing = "" if topology is not None else "; a 'return' may be missing"
         raise NoTopology(
-            f"{module.__name__}:{attribute or DEFAULT_ATTRIBUTE} {what} of type {type(topology).__name__}; "
+            f"{module.__name__}:{attribute or DEFAULT_ATTRIBUTE} {verb} of type {type(topology).__name__}; "
             f"it must be a Topology, as build() returns it, or a function that returns one{missing}"
         )
-    return Target(text, values, module, topology, given.config, all_arguments(function, given.arguments))
+    return Target(text, values, module, topology, arguments.config, all_arguments(function, arguments.arguments))
 
 
 def import_module(name: str, first: Path | None = None) -> ModuleType:
@@ -168,13 +168,13 @@ def find_attribute(module: ModuleType, name: str) -> Any:
     try:
         return getattr(module, name)
     except AttributeError as error:
-        own = [
+        names = [
             each
             for each, value in vars(module).items()
             if isinstance(value, Topology)
             or (inspect.isfunction(value) and value.__module__ == module.__name__ and not each.startswith("_"))
         ]
-        raise NoTopology(f"module {module.__name__} has no {name!r}{_near(name, own)}") from error
+        raise NoTopology(f"module {module.__name__} has no {name!r}{_near(name, names)}") from error
 
 
 def _defaults(module: ModuleType) -> Config:
@@ -187,11 +187,11 @@ def _defaults(module: ModuleType) -> Config:
     return config
 
 
-def _make(text: str, function: Callable[..., Any], given: Given) -> Any:
-    return _call(f"the function that makes topology {text}", function, **given.arguments)
+def _make(text: str, function: Callable[..., Any], arguments: DividedSettings) -> Any:
+    return _call(f"the function that makes topology {text}", function, **arguments.arguments)
 
 
-def _call(what: str, function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
+def _call(function_name: str, function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
     """Call a function of the user's module; turn exceptions that are not txtopo's into a LoadError of one line."""
     try:
         return function(*positional, **named)
@@ -201,22 +201,22 @@ def _call(what: str, function: Callable[..., Any], *positional: Any, **named: An
     except TxtopoError:
         raise
     except (Exception, SystemExit) as error:
-        raise LoadError(_explain(f"{what} failed", error)) from error
+        raise LoadError(_explain(f"{function_name} failed", error)) from error
 
 
-def _explain(what: str, error: BaseException, hidden: str = "") -> str:
+def _explain(function_name: str, error: BaseException, hidden: str = "") -> str:
     """Return a message with the error and its place, the innermost line of the user's.
 
     ``hidden`` is its end if it is known why the module is missing.
     """
     if isinstance(error, SyntaxError):
         where = f" ({error.filename}, line {error.lineno})"
-        return f"{what}: {type(error).__name__}: {error.msg}{where}"
+        return f"{function_name}: {type(error).__name__}: {error.msg}{where}"
     place = Place.of(error)
     where = "" if place is None else f" ({place.file}, line {place.line})"
     extra = extra_of(error) if isinstance(error, ImportError) else None
     remedy = "--debug shows the traceback" if extra is None else how_to_install(extra)
-    return f"{what}: {type(error).__name__}: {text_of(error)}{where}{hidden or f'; {remedy}'}"
+    return f"{function_name}: {type(error).__name__}: {text_of(error)}{where}{hidden or f'; {remedy}'}"
 
 
 def _near_module(name: str, missing: str) -> str:
@@ -226,11 +226,11 @@ def _near_module(name: str, missing: str) -> str:
         paths = getattr(sys.modules.get(package), "__path__", [])
         return _near(name, [found.name for found in pkgutil.iter_modules(paths, f"{package}.")])
     folders = [path.name for path in Path.cwd().iterdir() if path.is_dir() and path.name.isidentifier()]
-    known = {*folders, *(found.name for found in pkgutil.iter_modules())}
-    close = difflib.get_close_matches(missing, sorted(known), n=1, cutoff=0.7)
+    module_names = {*folders, *(found.name for found in pkgutil.iter_modules())}
+    close = difflib.get_close_matches(missing, sorted(module_names), n=1, cutoff=0.7)
     return f"; did you mean {close[0] + name.removeprefix(missing)!r}?" if close else ""
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    names = sorted(known)
+def _near(name: str, candidates: Iterable[str]) -> str:
+    names = sorted(candidates)
     return did_you_mean(name, names) or (f"; there are: {', '.join(names)}" if names else "")

@@ -64,14 +64,14 @@ def refuse_twins(folder: Path | None = None) -> None:
     folder = Path(sys.path[0] if sys.path else "") if folder is None else folder
     try:
         with os.scandir(folder) as entries:
-            found = {entry.name for entry in entries}
+            names = {entry.name for entry in entries}
     except OSError:  # a zip file, or it is gone
         return
-    if found.issuperset(FRAMEWORK):
+    if names.issuperset(FRAMEWORK):
         return  # a checkout of txtopo, whatever is installed
     # The folder may hold many files of data: only those whose names are taken are looked at.
-    taken = {*FRAMEWORK, *_OF_SPARK, *sys.modules}
-    for theirs in (folder / each for each in sorted(found) if each.removesuffix(".py") in taken):
+    imported = {*FRAMEWORK, *_OF_SPARK, *sys.modules}
+    for theirs in (folder / each for each in sorted(names) if each.removesuffix(".py") in imported):
         name = theirs.name.removesuffix(".py")
         is_importable = theirs.suffix == ".py" or (theirs / "__init__.py").is_file()
         if not name.isidentifier() or not is_importable:
@@ -80,11 +80,11 @@ def refuse_twins(folder: Path | None = None) -> None:
             _refuse(theirs, _ROOT / name, "a package of txtopo")
         if name in _OF_SPARK:
             _refuse_before_spark(theirs, name)
-        for other in paths_of(name):
+        for twin in paths_of(name):
             if name in sys.stdlib_module_names:
-                _refuse(theirs, other, "a module of Python, which Spark's workers import")
-            elif _is_installed(other.parent):
-                _refuse(theirs, other, "which is installed, and which the run imports")
+                _refuse(theirs, twin, "a module of Python, which Spark's workers import")
+            elif _is_installed(twin.parent):
+                _refuse(theirs, twin, "which is installed, and which the run imports")
 
 
 def refuse_hiding() -> None:
@@ -97,10 +97,10 @@ def refuse_hiding() -> None:
 
 def _refuse_before_spark(theirs: Path, name: str) -> None:
     """Refuse a module if an installed one of Spark, which is imported only later, has its name."""
-    found = _beside(theirs, name)
-    for other in () if found is None else found.submodule_search_locations or ():
-        if _is_installed(Path(other).parent):
-            _refuse(theirs, Path(other), "which is installed, and which the run imports")
+    spec = _beside(theirs, name)
+    for twin in () if spec is None else spec.submodule_search_locations or ():
+        if _is_installed(Path(twin).parent):
+            _refuse(theirs, Path(twin), "which is installed, and which the run imports")
 
 
 def _beside(theirs: Path, name: str) -> ModuleSpec | None:
@@ -108,10 +108,10 @@ def _beside(theirs: Path, name: str) -> ModuleSpec | None:
     return PathFinder.find_spec(name, [each for each in sys.path if Path(each).resolve() != theirs.parent.resolve()])
 
 
-def _refuse(theirs: Path, other: Path, what: str) -> None:
-    if theirs.resolve() != other.resolve():
+def _refuse(theirs: Path, twin: Path, kind: str) -> None:
+    if theirs.resolve() != twin.resolve():
         raise ConfigError(
-            f"{theirs.absolute()} has the name of {other}, {what}: only one of them can be imported; rename yours"
+            f"{theirs.absolute()} has the name of {twin}, {kind}: only one of them can be imported; rename yours"
         )
 
 

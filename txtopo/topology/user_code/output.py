@@ -134,19 +134,19 @@ class Capture:
         me = threading.get_ident()
         origin = line_of(PRINT, "", stream, where)
         with self._lock:
-            before, begun = self._partial.pop((me, stream), (origin, ""))
-            if begun and before != origin:  # another component has left a line without an end
-                self._take(before, begun)
-                begun = ""
+            before, partial = self._partial.pop((me, stream), (origin, ""))
+            if partial and before != origin:  # another component has left a line without an end
+                self._take(before, partial)
+                partial = ""
             start = 0
             while (end := text.find("\n", start)) >= 0:
-                self._take(origin, begun + text[start:end])
-                begun, start = "", end + 1
-            rest = begun + text[start:]
-            if len(rest) > LINE_CHARACTERS_MAX:
-                self._take(origin, rest)
-            elif rest:
-                self._partial[me, stream] = (origin, rest)
+                self._take(origin, partial + text[start:end])
+                partial, start = "", end + 1
+            partial_after = partial + text[start:]
+            if len(partial_after) > LINE_CHARACTERS_MAX:
+                self._take(origin, partial_after)
+            elif partial_after:
+                self._partial[me, stream] = (origin, partial_after)
 
     def log(self, record: logging.LogRecord, where: OutputOrigin | None) -> None:
         """Capture a log record."""
@@ -161,14 +161,14 @@ class Capture:
         if not self._partial and not self._shares:  # called for every attempt; most print nothing
             return
         with self._lock:
-            for key, (origin, rest) in list(self._partial.items()):
+            for key, (origin, partial) in list(self._partial.items()):
                 if attempt is None or (origin.txid, origin.attempt) == (attempt.txid, attempt.attempt):
                     del self._partial[key]
-                    self._take(origin, rest)
-            for other in [attempt] if attempt is not None else list(self._shares):
-                share = self._shares.pop(other, None)
+                    self._take(origin, partial)
+            for ended in [attempt] if attempt is not None else list(self._shares):
+                share = self._shares.pop(ended, None)
                 if share is not None and share.dropped:
-                    self._report_dropped(other, share)
+                    self._report_dropped(ended, share)
 
     def renew(self) -> None:
         """Begin a new share for the output that belongs to no attempt, such as that of a plain topology."""
@@ -188,8 +188,8 @@ class Capture:
         self._hand_over(line)
 
     def _take(self, origin: Line, text: str) -> None:
-        known = origin.txid is not None and origin.attempt is not None
-        attempt = TransactionAttempt(origin.txid, origin.attempt) if known else None  # type: ignore[arg-type]
+        is_known = origin.txid is not None and origin.attempt is not None
+        attempt = TransactionAttempt(origin.txid, origin.attempt) if is_known else None  # type: ignore[arg-type]
         share = self._shares.get(attempt)
         if share is None:
             # The oldest go first: attempts that never end here would otherwise pile up.

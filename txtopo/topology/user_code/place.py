@@ -81,8 +81,8 @@ def is_located(error: RuleError) -> bool:
 
 def _innermost(error: BaseException) -> TracebackType | None:
     """Return the innermost step of an error's traceback that is in the user's code."""
-    step, found = error.__traceback__, None
+    step, innermost = error.__traceback__, None
     while step is not None:
-        found = step if _is_users(step.tb_frame.f_code) else found
+        innermost = step if _is_users(step.tb_frame.f_code) else innermost
         step = step.tb_next
-    return found
+    return innermost

@@ -34,9 +34,9 @@ from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import DivergenceError, FailedException, StopError, TxtopoError
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import wait_for_descriptor
-from txtopo.journal.entries import JournalEntry
+from txtopo.journal.entries import DEAD_LETTERS, JournalEntry
 from txtopo.text.secrecy import without_secrets
-from txtopo.transactional.commit.ahead import Ahead, Following
+from txtopo.transactional.commit.ahead import Ahead, AheadThreads, Following
 from txtopo.transactional.commit.entries import input_ranges, journal_entry
 from txtopo.transactional.commit.gathering import Gathering
 from txtopo.transactional.commit.keeping import Keeping
@@ -60,7 +60,7 @@ _Spans = dict[str, tuple[float, float]]
 """From when to when a step of each state took, in seconds."""
 
 
-class CommitThreads(Protocol):
+class CommitThreads(AheadThreads, Protocol):
     """What a committer needs of the threads of a run."""
 
     def now_secs(self) -> float:
@@ -104,9 +104,9 @@ def _nothing(_txid: int) -> None:
 class GroupCommitter:
     """Commits groups, one at a time.
 
-    ``committed`` is the mark at the start, ``dead_letters`` the name of the state for dead letters. ``keeping`` keeps
-    the points; None: none are. ``on_written`` is called with the names of the states that a group has written, once
-    all of them are visible. ``ahead`` runs the next group's phases beside a group's writes; None: nothing does.
+    ``committed`` is the mark at the start. ``keeping`` keeps the points; None: none are. ``on_written`` is called with
+    the names of the states that a group has written, once all of them are visible. The phases of as many of the next
+    transactions as ``ahead_max`` run beside a group's writes.
     """
 
     def __init__(  # noqa: PLR0913 - committing depends on that many parts
@@ -118,25 +118,25 @@ class GroupCommitter:
         *,
         threads: CommitThreads,
         journal: Journal | None,
-        dead_letters: str | None = None,
         run_phases: RunCommitPhases = run_commit_phases,
         keeping: Keeping | None = None,
         on_written: Callable[[Collection[str]], None] | None = None,
-        ahead: Ahead | None = None,
+        ahead_max: int = 0,
     ) -> None:
-        self._ahead = ahead
-        self.runs_ahead = ahead is not None
+        self._states = states
+        self._of_phases = {name: state for name, state in states.items() if name != DEAD_LETTERS}
+        """The states that commit phases see."""
+        self._ahead = Ahead(task_factory, self._of_phases, threads, ahead_max) if ahead_max else None
+        self.runs_ahead = self._ahead is not None
         self._on_written = on_written
         self._step_secs: dict[str, float] = {}
         """The time of each step of the group so far, in seconds."""
         self._task_factory = task_factory
-        self._states = states
         self._coordinator_state = coordinator_state
         self._committed = committed
         self._threads = threads
         self._now_secs = threads.now_secs
         self._journal = journal
-        self._dead_letters = dead_letters
         self._run_phases = run_phases
         self._gather_ms = 0
         self._gathering = Gathering(states)
@@ -178,14 +178,14 @@ class GroupCommitter:
     def write_dead_letter(self, action: DeadLetter) -> list[Event]:
         """Write a dead letter at its place in the commit order, and return the resulting events."""
         given_up = action.given_up
-        assert self._dead_letters is not None, "the policy SKIP has a dead-letter state"
-        kind, txid = self._states[self._dead_letters].declared.kind, given_up.attempt.txid
+        assert DEAD_LETTERS in self._states, "the policy SKIP has a dead-letter state"
+        kind, txid = self._states[DEAD_LETTERS].declared.kind, given_up.attempt.txid
         error = action.error.encode(errors="backslashreplace").decode()  # a quoted name of a file may be no UTF-8
         given_up = self._discreet(attrs.evolve(given_up, failure=error))
         letter = (given_up.attempt.attempt, action.tries, json.dumps(given_up.metadata), given_up.failure)
         events: list[Event] = []
         with self._ending(events, action.group_id):
-            writes: GroupWrites = {self._dead_letters: {txid: stored_value(kind, txid, letter)}}
+            writes: GroupWrites = {DEAD_LETTERS: {txid: stored_value(kind, txid, letter)}}
             measures = self._write((given_up,), writes, None)
             events.append(Committed((given_up.attempt,), measures=measures))
             self._maintain()
@@ -213,7 +213,6 @@ class GroupCommitter:
         The results of the processing phase are kept, so nothing is processed again. The fault is the table's, so no
         transaction counts as failed. If some transactions finished before the failure, they are written first.
         """
-        states = {name: state for name, state in self._states.items() if name != self._dead_letters}
         outcome = None
         # User code may have caught the StateFailure and raised an error of its own: the failure of the outcome then has
         # it as its cause. If txtopo itself read the table, after the last transaction, it is raised as it is.
@@ -222,7 +221,7 @@ class GroupCommitter:
             with attempt, self._in_phases():
                 begun = None if self._ahead is None else self._ahead.take(group)
                 run = self._run_phases if begun is None else functools.partial(run_commit_phases, begun=begun)
-                outcome = run(self._task_factory, states, group, lambda a: results[a].load(), probe)
+                outcome = run(self._task_factory, self._of_phases, group, lambda a: results[a].load(), probe)
                 failure = state_failure_below(outcome.failure)
                 if failure is not None and outcome.finished:
                     outcome = attrs.evolve(outcome, failed=None, failure=None)  # the rest returns, for the next group

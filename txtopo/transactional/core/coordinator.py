@@ -32,7 +32,7 @@ a job to fill up: a single ready one makes a job of one. The job sizer sets the 
 individually (``Processed``, ``Failed``); an attempt without an answer when its job ends has failed.
 
 When a job is lost, it is unknown which transaction is to blame: one of the job, or one of another job that the same
-executor worked for. So each transaction of a lost job is a *suspect*: it runs in a job of its own, and no other job is
+executor worked for. So each transaction of a lost job is a *suspect*: it runs in a separate job, and no other job is
 in flight beside it. If that is lost, no other transaction can have been the cause, but the cluster can: a connection
 between two executors that breaks loses whatever is tried. So the loss is *unproven*, and another transaction is tried
 next. The loss of a suspect counts as its own failure if another transaction was processed just before it and another
@@ -172,7 +172,7 @@ from typing import Any, assert_never
 
 import attrs
 
-from txtopo.api.components.planned import Turn
+from txtopo.api.components.planned import BeginReason
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
 from txtopo.transactional.core import actions, events
@@ -437,7 +437,9 @@ class Coordinator:
         tries, tries_max = transaction.tries, self.limits.tries_max
         gives_up = tries_max is not None and max(tries.failures, tries.outages) >= tries_max
         # Nobody would end event time again: what its last windows hold would never be said.
-        can_skip = self.limits.spout.can_skip(was_emitted=was_emitted) and transaction.planned.turn is not Turn.END
+        can_skip = (
+            self.limits.spout.can_skip(was_emitted=was_emitted) and transaction.planned.turn is not BeginReason.END
+        )
         can_skip = can_skip and tries.failures >= tries.outages
         if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
             self._telling.trouble(transaction, HistoryEvent.GIVEN_UP)
@@ -681,7 +683,7 @@ class Coordinator:
                 txid=transaction.txid,
                 cause=tries.error,
             )
-        if transaction.planned.turn is Turn.END:
+        if transaction.planned.turn is BeginReason.END:
             advice = "as it can't be skipped: it ends event time"
         elif self.limits.give_up_policy is GiveUpPolicy.SKIP:
             advice = "as it can't be skipped: the end of its batch is unknown"

@@ -97,7 +97,7 @@ class Pending:
         """Return the transactions of the next job: the lowest ready one and the ready ones that directly follow it.
 
         - Transactions beyond the bound of pending ones wait; an earlier run with a higher bound may have begun them.
-        - A transaction whose job was lost runs in a job of its own.
+        - A transaction whose job was lost runs in a separate job.
         - One whose loss is unproven waits for others; if all losses are, the one that was lost first is tried again
           first.
         - All see the same versions of reference tables, so a process goes from one version to the next once.

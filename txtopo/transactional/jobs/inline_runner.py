@@ -62,10 +62,10 @@ class InlineJobRunner(LocalJobRunner):
     def __init__(self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], slots: int = 2) -> None:
         assert not plan.dataframes, "DataFrames need Spark"
         package = cloudpickle.dumps((plan, dict(config), dict(prototypes)))
-        super().__init__([TaskFactory(*pickle.loads(package)) for _ in range(slots)])  # noqa: S301 - our own bytes
+        super().__init__([TaskFactory(*pickle.loads(package)) for _ in range(slots)])  # noqa: S301 - our bytes
         for task_factory in self._task_factories:
             task_factory.record_late = lambda error: self.record_late(error)  # noqa: PLW0108 - the run sets it later
 
     def _travel(self, sent: list[PartitionItem]) -> list[PartitionItem]:
-        arrived: list[PartitionItem] = pickle.loads(pickle.dumps(sent))  # noqa: S301 - our own
+        arrived: list[PartitionItem] = pickle.loads(pickle.dumps(sent))  # noqa: S301 - ours
         return arrived

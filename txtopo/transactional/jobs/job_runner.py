@@ -21,7 +21,7 @@ def at_the_end(reports: Sequence[Report], lost: Mapping[TransactionAttempt, str]
 
 
 class JobRunner(ABC):
-    """Runs jobs. *An implementation* must be thread-safe: each job in flight calls :meth:`run` in its own thread."""
+    """Runs jobs. *An implementation* must be thread-safe: each job in flight calls :meth:`run` in a separate thread."""
 
     slots: int
     """The number of partitions that run at the same time: Spark's task slots."""

@@ -92,23 +92,23 @@ class JobPlanner:
 
     def clean_up(self, txid: int) -> None:
         """Remove the rows files of transactions up to ``txid``, which are committed."""
-        over = {number for number in self._staged if number <= txid}
-        if over:
-            self._staged -= over
-            remove_rows_files(self._staging, lambda other: other <= txid)
+        committed = {number for number in self._staged if number <= txid}
+        if committed:
+            self._staged -= committed
+            remove_rows_files(self._staging, lambda file_txid: file_txid <= txid)
 
     def judge(self, job: Job, reports: Iterable[Report]) -> list[Processing]:
         """Return the result of each attempt of a job, in txid order."""
         return self.judging(job).finish(reports)
 
-    def judging(self, job: Job) -> Judging:
+    def judging(self, job: Job) -> AttemptJudge:
         """Return what judges the attempts of a job as their reports come."""
 
         def note(tuples_max: int) -> None:
             self._tuples = tuples_max
 
         judge = functools.partial(self._judge_attempt, job.layout)
-        return Judging(job, judge, note, in_order=self._plan.emits_in_turn)
+        return AttemptJudge(job, judge, note, in_order=self._plan.emits_in_turn)
 
     def _choose_layout(self, attempts: tuple[AssignedAttempt, ...]) -> Layout:
         if not runs_together(self._plan) or self._layout == "spread":
@@ -192,7 +192,7 @@ class JobPlanner:
 
 
 @attrs.define(eq=False)
-class Judging:
+class AttemptJudge:
     """Judges the attempts of one job, each as soon as its reports are complete.
 
     An opaque transaction's metadata continues from the one before, so its attempts are judged ``in_order``: one whose
@@ -227,10 +227,10 @@ class Judging:
 
     def _judge_left(self, *, is_over: bool) -> list[Processing]:
         outcomes = []
-        for attempt, own in list(self._left.items()):
-            if own or is_over:
+        for attempt, reports in list(self._left.items()):
+            if reports or is_over:
                 del self._left[attempt]
-                outcomes.append(self._judge(attempt, own, self._previous))
+                outcomes.append(self._judge(attempt, reports, self._previous))
                 self._previous = outcomes[-1].metadata
                 self._tuples_max = max(self._tuples_max, outcomes[-1].tuples)
             elif self._in_order:

@@ -94,13 +94,13 @@ def lay_spread(plan: Plan, partitions: int) -> Layout:
     count = max(levels.values()) + 1
     stages, dataframes = [], []
     for level in range(count):
-        here = [c for c in plan.components if levels[c.id] == level]
-        python = tuple(c.id for c in here if c.kind not in DATAFRAMES)
+        at_level = [c for c in plan.components if levels[c.id] == level]
+        python = tuple(c.id for c in at_level if c.kind not in DATAFRAMES)
         by_task = any(_emits_in_turn(plan, name) for name in python)
         stages.append(
             Stage(python, PartitionAssignment.BY_TASK if by_task else PartitionAssignment.BY_TRANSACTION_AND_TASK)
         )
-        dataframes.append(tuple(c.id for c in here if c.kind in DATAFRAMES))
+        dataframes.append(tuple(c.id for c in at_level if c.kind in DATAFRAMES))
     return Layout(partitions, tuple(stages), tuple(dataframes))
 
 

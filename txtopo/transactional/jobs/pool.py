@@ -6,9 +6,9 @@ holds: one attempt, in one stage and slot of one job. Events go in, with the tim
 
 Each call is answered once or lost once, whatever dies, falls silent or speaks twice:
 
-- An answer counts if its incarnation is alive and holds that call; the call is then gone from it. So the answer of a
-  dead incarnation, a second answer, and one to a job that has ended change nothing.
-- If an incarnation is lost, all calls that it holds are lost with it, and no others.
+- An answer counts if its generation is alive and holds that call; the call is then gone from it. So the answer of a
+  dead generation, a second answer, and one to a job that has ended change nothing.
+- If a generation is lost, all calls that it holds are lost with it, and no others.
 - A job ends once: when all of its attempts are answered or lost, when it loses a part without which the others can't
   go on, or when it is cancelled. Nothing is kept of it then, and every worker that has a part of it forgets it.
 
@@ -132,7 +132,7 @@ class JobAsked:
 
 @attrs.frozen
 class ComputeAsked:
-    """Calls of a commit phase are to be computed, as a job of their own."""
+    """Calls of a commit phase are to be computed, as a separate job."""
 
     job: int
     contents: tuple[bytes, ...] = attrs.field(repr=False)
@@ -147,18 +147,18 @@ class Cancelled:
 
 @attrs.frozen
 class Joined:
-    """An incarnation of a worker is ready for calls."""
+    """A generation of a worker is ready for calls."""
 
     worker: int
-    incarnation: int
+    generation: int
 
 
 @attrs.frozen
 class Lost:
-    """An incarnation is dead, or counts as dead."""
+    """A generation is dead, or counts as dead."""
 
     worker: int
-    incarnation: int
+    generation: int
     error: str = ""
 
 
@@ -167,7 +167,7 @@ class Heard:
     """A body has sent a message."""
 
     worker: int
-    incarnation: int
+    generation: int
     message: FromBody
 
 
@@ -184,10 +184,10 @@ Event = JobAsked | ComputeAsked | Cancelled | Joined | Lost | Heard | Ticked
 
 @attrs.frozen
 class Tell:
-    """Say something to the body of an incarnation."""
+    """Say something to the body of a generation."""
 
     worker: int
-    incarnation: int
+    generation: int
     message: ToBody
 
 
@@ -226,10 +226,10 @@ class Renew:
 
 @attrs.frozen
 class EndWorker:
-    """End an incarnation."""
+    """End a generation."""
 
     worker: int
-    incarnation: int
+    generation: int
     reason: str
 
 
@@ -239,7 +239,7 @@ Action = Tell | Answer | Lose | EndJob | Renew | EndWorker
 @attrs.define(eq=False)
 class _Member:
     worker: int
-    incarnation: int
+    generation: int
     calls: dict[Call, None] = attrs.field(factory=dict)
     """The calls that it holds, in the order in which it was given them."""
     next: Call | None = None
@@ -291,20 +291,20 @@ class Pool:
         """The jobs that have not ended."""
         return tuple(self._jobs)
 
-    def is_at_work(self, worker: int, incarnation: int) -> bool:
-        """Return whether an incarnation holds a call, or has not dropped one."""
+    def is_at_work(self, worker: int, generation: int) -> bool:
+        """Return whether a generation holds a call, or has not dropped one."""
         member = self._members.get(worker)
-        return member is not None and member.incarnation == incarnation and bool(member.calls or member.dropping)
+        return member is not None and member.generation == generation and bool(member.calls or member.dropping)
 
     def at_work(self) -> list[tuple[int, int]]:
-        """Return the (worker, incarnation) pairs that are at work."""
+        """Return the (worker, generation) pairs that are at work."""
         return [
-            (member.worker, member.incarnation) for member in self._members.values() if member.calls or member.dropping
+            (member.worker, member.generation) for member in self._members.values() if member.calls or member.dropping
         ]
 
     def calls(self) -> dict[tuple[int, int], tuple[Call, ...]]:
-        """Return the calls that each (worker, incarnation) holds, with their jobs, for checks."""
-        return {(member.worker, member.incarnation): tuple(member.calls) for member in self._members.values()}
+        """Return the calls that each (worker, generation) holds, with their jobs, for checks."""
+        return {(member.worker, member.generation): tuple(member.calls) for member in self._members.values()}
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take an event, and return the actions; ``now`` is in seconds of any clock that never goes back."""
@@ -318,8 +318,8 @@ class Pool:
                 self._place(self._add(_Job(number, contents, 1, 1, False, every, is_computed=True)), every)
             case Cancelled(number):
                 self._cancel(number)
-            case Joined(worker, incarnation):
-                self._members[worker] = _Member(worker, incarnation)
+            case Joined(worker, generation):
+                self._members[worker] = _Member(worker, generation)
                 for job in list(self._jobs.values()):
                     self._place(job, job.waiting)
             case Lost():
@@ -337,11 +337,11 @@ class Pool:
         self._jobs[job.number] = job
         return job
 
-    def _begin(self, asked: JobAsked) -> None:
-        assert asked.is_spread or asked.stages == 1, "an attempt that is whole in a slot is shuffled nowhere"
-        left = dict.fromkeys(range(asked.attempts), asked.slots * asked.stages if asked.is_spread else 1)
-        job = _Job(asked.job, (asked.content,), asked.slots, asked.stages, asked.is_spread, left)
-        self._place(self._add(job), left)
+    def _begin(self, request: JobAsked) -> None:
+        assert request.is_spread or request.stages == 1, "an attempt that is whole in a slot is shuffled nowhere"
+        calls_left = dict.fromkeys(range(request.attempts), request.slots * request.stages if request.is_spread else 1)
+        job = _Job(request.job, (request.content,), request.slots, request.stages, request.is_spread, calls_left)
+        self._place(self._add(job), calls_left)
 
     # Which worker holds what.
 
@@ -395,8 +395,8 @@ class Pool:
 
     def _hear(self, heard: Heard) -> None:
         member = self._members.get(heard.worker)
-        if member is None or member.incarnation != heard.incarnation:
-            return  # of a dead incarnation
+        if member is None or member.generation != heard.generation:
+            return  # of a dead generation
         member.next = heard.message.next
         match heard.message:
             case Answered(number, place, content, _):
@@ -426,7 +426,7 @@ class Pool:
 
     def _lose(self, lost: Lost) -> None:
         member = self._members.get(lost.worker)
-        if member is None or member.incarnation != lost.incarnation:
+        if member is None or member.generation != lost.generation:
             return
         del self._members[lost.worker]
         error = f"worker {lost.worker} died{f': {lost.error}' if lost.error else ''}"
@@ -473,13 +473,13 @@ class Pool:
     def _tick(self) -> None:
         for member in self._members.values():
             if any(self._now >= until for until in member.dropping.values()):
-                self._do(EndWorker(member.worker, member.incarnation, "a call of a cancelled job does not return"))
+                self._do(EndWorker(member.worker, member.generation, "a call of a cancelled job does not return"))
         for job in self._jobs.values():
             if job.waiting:
                 self._do(Renew(job.number))
 
     def _tell(self, member: _Member, message: ToBody) -> None:
-        self._do(Tell(member.worker, member.incarnation, message))
+        self._do(Tell(member.worker, member.generation, message))
 
     def _do(self, action: Action) -> None:
         self._actions.append(action)

@@ -44,7 +44,7 @@ def collected(job: Job, take: Take, on_answer: OnAnswer, now_secs: Callable[[], 
                 on_answer(reports, {})
                 reports, passed_at = [], now_secs()
             case Answer(_, _, contents):
-                reports += [report for content in contents for report in pickle.loads(content)]  # noqa: S301 - our own
+                reports += [report for content in contents for report in pickle.loads(content)]  # noqa: S301 - ours
             case Lose(_, index, error):  # at once: another worker may try it
                 on_answer((), {job.attempts[index].attempt: error})
             case EndJob(_, None):
@@ -71,7 +71,7 @@ def computed(count: int, take: Take) -> list[Any]:
         match take(None):
             case Answer(_, index, (content,)):
                 probe.step()
-                outcome: Computed = pickle.loads(content)  # noqa: S301 - from our own workers
+                outcome: Computed = pickle.loads(content)  # noqa: S301 - from our workers
                 if outcome.error is not None:
                     raise StateFailure(f"a worker failed in the commit phase: {outcome.error}")
                 values[index] = outcome.value
@@ -79,5 +79,5 @@ def computed(count: int, take: Take) -> list[Any]:
                 return [values[index] for index in range(count)]
             case EndJob(_, error):
                 raise StateFailure(f"a job of the commit phase was lost: {error}")
-            case other:
-                raise AssertionError(f"{other} is not for a commit phase")
+            case unexpected:
+                raise AssertionError(f"{unexpected} is not for a commit phase")

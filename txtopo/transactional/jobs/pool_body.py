@@ -229,7 +229,7 @@ class PoolBody:
     def _begin(self, assign: Assign) -> None:
         running = self._jobs.get(assign.job)
         if running is None:
-            job: Job = pickle.loads(assign.content)  # noqa: S301 - from our own driver
+            job: Job = pickle.loads(assign.content)  # noqa: S301 - from our driver
             running = self._jobs[assign.job] = _RunningJob(assign.job, job, assign.workers, set())
         stages = len(running.job.layout.stages)
         for slot in dict.fromkeys(slot for slot, _ in assign.calls):
@@ -313,10 +313,10 @@ class PoolBody:
         """Send messages to other workers, and execute those for slots that are here."""
         waiting: dict[int, list[tuple[int, ShuffleMessage]]] = defaultdict(list)
         sizes: dict[int, int] = defaultdict(int)
-        here: deque[tuple[int, ShuffleMessage]] = deque()
+        for_own_tasks: deque[tuple[int, ShuffleMessage]] = deque()
         for slot, message in messages:
             if slot in running.slots:
-                here.append((slot, message))
+                for_own_tasks.append((slot, message))
                 continue
             worker = running.workers[slot]
             waiting[worker].append((slot, message))
@@ -324,10 +324,10 @@ class PoolBody:
             if sizes[worker] > FRAME_BYTES:
                 self._send_frame(running, source, worker, waiting.pop(worker))
                 del sizes[worker]
-        for worker, some in waiting.items():
-            self._send_frame(running, source, worker, some)
-        while here:
-            self._execute(running, source.attempt, *here.popleft())
+        for worker, messages_of_worker in waiting.items():
+            self._send_frame(running, source, worker, messages_of_worker)
+        while for_own_tasks:
+            self._execute(running, source.attempt, *for_own_tasks.popleft())
 
     def _send_frame(
         self,
@@ -376,7 +376,7 @@ class PoolBody:
 
     def _compute(self, call: Compute) -> None:
         try:
-            function, item = pickle.loads(call.content)  # noqa: S301 - from our own driver
+            function, item = pickle.loads(call.content)  # noqa: S301 - from our driver
             outcome = Computed(function(item))
             content = cloudpickle.dumps(outcome)
         except Exception as error:  # noqa: BLE001 - the driver decides what follows from it

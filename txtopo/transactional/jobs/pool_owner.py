@@ -19,7 +19,7 @@ from txtopo.workers.events import EndAsked, Event as WorkersEvent, TellAsked
 
 @attrs.define(eq=False)
 class Asker:
-    """Who waits for a job, in a thread of its own."""
+    """Who waits for a job, in a separate thread."""
 
     actions: queue.SimpleQueue[pool.Action | Exception] = attrs.field(factory=queue.SimpleQueue)
     on_progress: Callable[[], None] = attrs.field(default=lambda: None)
@@ -70,33 +70,33 @@ class PoolOwner(Owner):
     def end_calls(self) -> None:
         """End the workers that are in a call, because the run ends."""
         with self._lock:
-            for worker, incarnation in self.pool.at_work():
-                self._post(EndAsked(worker, incarnation, "the run ends during a call"))
+            for worker, generation in self.pool.at_work():
+                self._post(EndAsked(worker, generation, "the run ends during a call"))
 
-    def joined(self, worker: int, incarnation: int) -> None:
+    def joined(self, worker: int, generation: int) -> None:
         """Let calls go to a worker."""
         with self._lock:
-            self.handle(pool.Joined(worker, incarnation))
+            self.handle(pool.Joined(worker, generation))
 
-    def lost(self, worker: int, incarnation: int, error: str) -> bool:
+    def lost(self, worker: int, generation: int, error: str) -> bool:
         """Lose the calls of a worker, and return whether it had any."""
         with self._lock:
             self.workers_lost += 1
-            was_at_work = self.pool.is_at_work(worker, incarnation)
-            self.handle(pool.Lost(worker, incarnation, error))
+            was_at_work = self.pool.is_at_work(worker, generation)
+            self.handle(pool.Lost(worker, generation, error))
         return was_at_work
 
-    def heard(self, worker: int, incarnation: int, message: pool.FromBody) -> None:
+    def heard(self, worker: int, generation: int, message: pool.FromBody) -> None:
         """Take an answer; what it holds of user objects is unpickled by the thread that waits for it."""
         with self._lock:
-            self.handle(pool.Heard(worker, incarnation, message))
+            self.handle(pool.Heard(worker, generation, message))
 
     def ticked(self) -> None:
         """Let time pass."""
         with self._lock:
             self.handle(pool.Ticked())
 
-    def over(self, error: Exception | None) -> None:
+    def ended(self, error: Exception | None) -> None:
         """End all waiting for jobs: the workers are gone."""
         with self._lock:
             self._error = _why_over(error)
@@ -107,10 +107,10 @@ class PoolOwner(Owner):
         """Give an event to the pool under the lock, and carry out its actions."""
         for action in self.pool.handle(event, self._clock()):
             match action:
-                case pool.Tell(worker, incarnation, message):
-                    self._post(TellAsked(worker, incarnation, message))
-                case pool.EndWorker(worker, incarnation, reason):
-                    self._post(EndAsked(worker, incarnation, reason))
+                case pool.Tell(worker, generation, message):
+                    self._post(TellAsked(worker, generation, message))
+                case pool.EndWorker(worker, generation, reason):
+                    self._post(EndAsked(worker, generation, reason))
                 case pool.Renew(number):
                     self._askers[number].on_progress()
                 case pool.Answer() | pool.Lose():

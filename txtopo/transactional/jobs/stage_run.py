@@ -247,8 +247,8 @@ class StageRun:
         )
 
     def _emitted_of(self, attempt: TransactionAttempt) -> Mapping[str, Emitted]:
-        found = {name: emissions.metadata_of(attempt) for name, emissions in self._emissions.items()}
-        return {name: emitted for name, emitted in found.items() if emitted is not None}
+        metadata = {name: emissions.metadata_of(attempt) for name, emissions in self._emissions.items()}
+        return {name: emitted for name, emitted in metadata.items() if emitted is not None}
 
     def _put_aside(self, attempt: TransactionAttempt, carried: list[CarriedBolt]) -> StagedBolts:
         # Spark may run a task twice; the random part keeps the files of the two runs apart.

@@ -41,8 +41,7 @@ from typing import Any
 import attrs
 
 from txtopo.api.components.planned import NEVER, Planned
-from txtopo.api.state import State, StateTable
-from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
+from txtopo.api.store import VALUE_BYTES_MAX, Change, Lead, Put, Store
 from txtopo.attempts import transactions_words
 from txtopo.errors import DivergenceError
 from txtopo.failpoints import durable_step
@@ -62,7 +61,6 @@ from txtopo.transactional.recovery.values import (
     GROUP,
     INCARNATION,
     METADATA,
-    PLAN,
     POINTS,
     RECOVERED,
     SOURCE,
@@ -74,9 +72,6 @@ from txtopo.transactional.recovery.values import (
     naming_damage,
     value_in,
 )
-
-METADATA_BYTES_MAX = VALUE_BYTES_MAX - 100
-"""A transaction's metadata may have as many bytes; the rest of the value is for when it was planned."""
 
 NOTE_BYTES_MAX = VALUE_BYTES_MAX
 """A note of more bytes does not go into the group's value."""
@@ -130,15 +125,22 @@ class Group:
     planned: Planned = NEVER
     """When its last transaction was planned."""
 
+    def mark(self, states: Mapping[str, StateMark]) -> CommittedMark:
+        """Return the mark once it is committed, given those of the states."""
+        return CommittedMark(self.last, self.metadata, states, self.planned)
+
 
 class CoordinatorState:
-    """Reads and writes one topology's coordinator state; safe to use from several threads.
+    """The values of one topology in a store: read, and written with the lead; safe to use from several threads.
+
+    It owns what waits for the next write. It decides nothing, opens no table, and knows no plan.
 
     Args:
         store: where it is.
         lead: the right to write it.
         topology_id: the topology.
-        rooms: by state, the folder beside its table for notes that are too large for a value; see :func:`rooms_of`.
+        rooms: by state, the folder beside its table for notes that are too large for a value; see
+            :func:`~txtopo.transactional.recovery.tables.rooms_of`.
 
     Raises:
         StopError: another version of txtopo has written it, in a format that this one does not go on with.
@@ -147,25 +149,25 @@ class CoordinatorState:
 
     def __init__(self, store: Store, lead: Lead, topology_id: str, rooms: Mapping[str, Folder] | None = None) -> None:
         self.values = Values(store, lead, topology_id)
+        self.topology_id = topology_id
         self._large_notes = LargeNotes(self.values, rooms or {})
         self._lock = threading.Lock()
-        self._unsaved: list[Change] = []
-        """The changes that make the last group committed, and have not reached the store yet."""
+        self._waiting: dict[str, Change] = {}
+        """What waits for the next write, by name; the committed mark comes first."""
         self._apart: NotePlace | None = None
         """Where the last group's note lies, if elsewhere; it is removed once the store has that it is committed."""
-        self.topology_id = topology_id
-        self._known_incarnation: str | None = self.values.read(INCARNATION, str)
-        written = self.values.read(FORMAT, Format) or (COORDINATOR_STATE if self._known_incarnation is None else FIRST)
+        known = self.values.read(INCARNATION, str)
+        written = self.values.read(FORMAT, Format) or (COORDINATOR_STATE if known is None else FIRST)
         refuse_other(f"the coordinator state of topology {topology_id!r}", written, COORDINATOR_STATE)
-        self._spouts: dict[str, str] = self.values.read(SPOUTS, dict) or {}
-        self._known_spouts = dict(self._spouts)
+        self.is_begun = known is not None
+        """Whether the incarnation is durable; otherwise this process has just drawn it."""
+        # A drawn one becomes durable in begin(): until then a crash leaves nothing, and the next start draws another.
+        self.incarnation = known or uuid.uuid4().hex
+        self.spouts: Mapping[str, str] = self.values.read(SPOUTS, dict) or {}
+        """The kind of each spout, ``repeatable`` or ``opaque``, by its id, as the last run had them."""
         self.folds: Folds = self.values.read(FOLDS, dict[str, dict[str, tuple[str, int]]]) or {}
         """What is folded into its tables, as far as it is known."""
-        # A drawn one becomes durable in begin(): until then a crash leaves nothing, and the next start draws another.
-        self.incarnation = self._known_incarnation or uuid.uuid4().hex
-        self._kept_us = self._learnt_us = self.transaction_us()
-        self._points: KeptPoints | None = None
-        """The points that have not reached the store yet."""
+        self._kept_us = self.transaction_us()
 
     @property
     def epoch(self) -> int:
@@ -173,36 +175,59 @@ class CoordinatorState:
         return self.values.lead.epoch
 
     @property
-    def is_begun(self) -> bool:
-        """Whether the incarnation is durable; otherwise this process has just drawn it."""
-        return self._known_incarnation is not None
-
-    @property
     def source_place(self) -> tuple[Store, Lead, str]:
         """The store and lead of the spouts' coordinators, and the path below which they write, each in its own room."""
         return self.values.store, self.values.lead, self.values.path(SOURCE)
 
-    def begin(self) -> None:
+    def begin(self, spouts: Mapping[str, str] | None = None) -> None:
         """Store the incarnation, the format and the kinds of the spouts if missing; call before any table is made."""
         new: dict[str, Any] = {}
-        if self.values.read(INCARNATION, str) is None:
+        if not self.is_begun:
             new |= {INCARNATION: self.incarnation, FORMAT: to_json(COORDINATOR_STATE)}
-        if self._spouts != self._known_spouts:
-            new[SPOUTS] = self._spouts
+        if spouts and spouts != self.spouts:
+            new[SPOUTS] = self.spouts = dict(spouts)
         if new:
             # In one step, so that there is never an incarnation without the kinds of its spouts or its format.
             self.values.write([self.values.put(name, value) for name, value in new.items()])
-        self._known_incarnation, self._known_spouts = self.incarnation, dict(self._spouts)
+        self.is_begun = True
 
-    def found(self, incarnation: str, mark: CommittedMark) -> None:
-        """Found the coordinator state of a given incarnation, at a transaction, in one step; there must be none yet."""
-        given = {
-            FORMAT: to_json(COORDINATOR_STATE),
-            INCARNATION: incarnation,
-            SPOUTS: self._spouts,
-            COMMITTED: to_json(mark),
+    def found(  # noqa: PLR0913, PLR0917 - all that a topology begins with
+        self,
+        incarnation: str,
+        mark: CommittedMark,
+        spouts: Mapping[str, str],
+        begun: Sequence[TransactionMetadata] = (),
+        source: Mapping[str, bytes] | None = None,
+        folds: Folds | None = None,
+    ) -> None:
+        """Found it at a transaction, in one step, in place of what an interrupted try has left.
+
+        Args:
+            incarnation: the topology's.
+            mark: the last committed transaction.
+            spouts: the kind of each spout.
+            begun: the transactions after it that are begun.
+            source: the values of the spouts' coordinators, by path below their own.
+            folds: what is folded into its tables.
+        """
+        values = {
+            **({FOLDS: encoded(folds)} if folds else {}),
+            **{f"{SOURCE}/{path}": value for path, value in (source or {}).items()},
+            # Without a stamp, as versions before format 4 wrote it, if the original never recorded when it was planned.
+            **{
+                _of_begun(transaction.txid): encoded(transaction.metadata)
+                if transaction.planned == NEVER
+                else _encode_begun(transaction)
+                for transaction in begun
+            },
+            FORMAT: encoded(to_json(COORDINATOR_STATE)),
+            COMMITTED: encoded(to_json(mark)),
+            SPOUTS: encoded(spouts),
+            INCARNATION: encoded(incarnation),  # last: a store may split the step
         }
-        self.values.write([self.values.put(name, value) for name, value in given.items()])
+        puts = [Put(self.values.path(name), value) for name, value in values.items()]
+        self.values.write([*(self.values.delete(name) for name in (SOURCE, METADATA)), *puts])
+        self.is_begun, self.incarnation, self.spouts = True, incarnation, spouts
 
     def committed(self) -> CommittedMark:
         """Return the last committed transaction."""
@@ -319,39 +344,37 @@ class CoordinatorState:
         All states of their group must be published. A crash before that write leaves the group's note above the mark:
         the next leader finds every state published, and sets the same mark.
         """
+        gone = [_of_begun(txid) for txid in range(first, mark.txid + 1)]
+        gone += [] if self._apart is None else self._large_notes.parts_of(mark.txid, self._apart)
         with self._lock:
             # The mark goes first. If a store splits the step and a crash comes in between, begun() ignores the metadata
             # that is left.
-            self._unsaved = [
-                self.values.put(COMMITTED, to_json(mark)),
-                *(change for change in self._unsaved if isinstance(change, Delete)),
-                *(self.values.delete(_of_begun(txid)) for txid in range(first, mark.txid + 1)),
-                *([] if self._apart is None else self._large_notes.parts_gone(mark.txid, self._apart)),
-            ]
+            self._waiting.pop(COMMITTED, None)
+            self._waiting = {
+                COMMITTED: self.values.put(COMMITTED, to_json(mark)),
+                **self._waiting,
+                **{name: self.values.delete(name) for name in gone},
+            }
 
     def flush(self) -> None:
-        """Make durable what waits for the next write: the committed mark, and the time that a transaction takes."""
+        """Make durable what waits for the next write."""
         self._write([])
 
     def _write(self, changes: Sequence[Change]) -> None:
         """Write changes, after what waits for the next write, in one step; one at a time, so marks never go back."""
         with self._lock:
-            learnt_us = self._learnt_us
-            is_learnt = learnt_us is not None and learnt_us != self._kept_us
-            times = [self.values.put(TRANSACTION_TIME, learnt_us)] if is_learnt else []
-            if self._points is not None:
-                times.append(self.values.put(POINTS, to_json(self._points)))
-            if self._unsaved:
-                with durable_step("group.commit"):
-                    self.values.write([*self._unsaved, *changes, *times])
-                if self._apart is not None:
-                    self._large_notes.remove_file(self._apart)
+            is_committed, every = COMMITTED in self._waiting, [*self._waiting.values(), *changes]
+            if every:
+                with durable_step("group.commit") if is_committed else contextlib.nullcontext():
+                    self.values.write(every)
+            self._waiting.clear()
+            if is_committed and self._apart is not None:
+                self._large_notes.remove_file(self._apart)
                 self._apart = None
-            elif changes or times:
-                self.values.write([*changes, *times])
-            self._unsaved = []
-            self._kept_us = learnt_us
-            self._points = None
+
+    def _wait(self, name: str, value: Any) -> None:
+        with self._lock:
+            self._waiting[name] = self.values.put(name, value)
 
     def transaction_us(self) -> int | None:
         """Return the stored share of a job's time that a transaction takes, in microseconds; None if unknown."""
@@ -362,7 +385,9 @@ class CoordinatorState:
 
     def record_transaction_us(self, transaction_us: int | None) -> None:
         """Set the time per transaction; the next write stores it."""
-        self._learnt_us = transaction_us
+        if transaction_us is not None and transaction_us != self._kept_us:
+            self._kept_us = transaction_us
+            self._wait(TRANSACTION_TIME, transaction_us)
 
     def points(self) -> KeptPoints:
         """Return the points as they are on record."""
@@ -370,77 +395,11 @@ class CoordinatorState:
 
     def record_points(self, points: KeptPoints) -> None:
         """Set the points; the next write stores them. A crash before that leaves the ones on record."""
-        with self._lock:
-            self._points = points
+        self._wait(POINTS, to_json(points))
 
     def confirm_lead(self) -> None:
         """Raise LostLead if the lead is lost."""
         self.values.write([])  # even an empty write compares the epoch with the store's; is_held() may not know yet
-
-    def check_spouts(self, kinds: Mapping[str, str]) -> frozenset[str]:
-        """Return the spouts that earlier runs did not have, which begin at the next transaction; none in the first run.
-
-        Args:
-            kinds: the kind of each spout, ``repeatable`` or ``opaque``, by its id.
-
-        Raises:
-            DivergenceError: earlier runs had a spout that is missing now, or is of another kind.
-        """
-        for name, kind in self._spouts.items():
-            now = kinds.get(name)
-            where = f"topology {self.topology_id!r} has run with spout {name!r} up to transaction"
-            if now is None:
-                raise DivergenceError(
-                    f"{where} {self.committed().txid}, and the code does not have it: what its source has after that "
-                    "would be left out, silently. Add it again under this id, with a source that has nothing more if "
-                    "it is done; or give the topology another id and new tables"
-                )
-            if now != kind:
-                raise DivergenceError(
-                    f"{where} {self.committed().txid}, of kind {kind}; now it is {now}, and its metadata has another "
-                    "meaning. Use the former spout, or give the topology another id and new tables"
-                )
-        new = frozenset(kinds.keys() - self._spouts.keys() if self._spouts else ())
-        self._spouts = dict(kinds)
-        return new
-
-    def begin_fork(
-        self,
-        incarnation: str,
-        mark: CommittedMark,
-        begun: Sequence[TransactionMetadata],
-        source: Mapping[str, bytes],
-        folds: Folds | None = None,
-    ) -> None:
-        """Begin the coordinator state of a fork, in place of what an interrupted try has left.
-
-        :meth:`check_spouts` must have been called.
-
-        Args:
-            incarnation: that of the fork.
-            mark: the last committed transaction.
-            begun: the transactions after it that are begun.
-            source: the values of the spout's coordinator, by path below its own.
-            folds: what is folded into its tables.
-        """
-        values = {
-            **({FOLDS: encoded(folds)} if folds else {}),
-            **{f"{SOURCE}/{path}": value for path, value in source.items()},
-            # Without a stamp, as versions before format 4 wrote it, if the original never recorded when it was planned.
-            **{
-                _of_begun(transaction.txid): encoded(transaction.metadata)
-                if transaction.planned == NEVER
-                else _encode_begun(transaction)
-                for transaction in begun
-            },
-            FORMAT: encoded(to_json(COORDINATOR_STATE)),
-            COMMITTED: encoded(to_json(mark)),
-            SPOUTS: encoded(self._spouts),
-            INCARNATION: encoded(incarnation),  # last: a store may split the step
-        }
-        puts = [Put(self.values.path(name), value) for name, value in values.items()]
-        self.values.write([*(self.values.delete(name) for name in (SOURCE, METADATA)), *puts])
-        self._known_incarnation = self.incarnation = incarnation
 
 
 def _of_begun(txid: int) -> str:
@@ -448,41 +407,9 @@ def _of_begun(txid: int) -> str:
     return f"{METADATA}/{txid:020d}"
 
 
-def damage_in(store: Store, lead: Lead, topology_id: str) -> str | None:
-    """Describe a value of a topology's coordinator state that can't be read; None if all can."""
-    try:
-        state = CoordinatorState(store, lead, topology_id)
-        (
-            state.committed(),
-            state.group(),
-            state.timeline(),
-            state.values.read(PLAN, dict),
-            state.begun_as_far_as_known(),
-            state.points(),
-        )
-    except DivergenceError as error:
-        return error.message
-    return None
-
-
 def committed_in(store: Store, topology_id: str) -> CommittedMark | None:
     """Return the last committed transaction that a store records, without the lead; None if it records none."""
     return value_in(store, f"{topology_id}/{COMMITTED}", CommittedMark)
-
-
-def tables_of(states: Mapping[str, State]) -> dict[str, StateTable]:
-    """Return the tables that can be inspected, by state."""
-    return {name: table for name, state in states.items() if (table := state.table()) is not None}
-
-
-def rooms_of(states: Mapping[str, State]) -> dict[str, Folder]:
-    """Return the folders that may hold notes which are too large for a value, by state, in the order of declaration."""
-    return {name: room for name, table in tables_of(states).items() if (room := table.notes()) is not None}
-
-
-def as_json(metadata: Any) -> Any:
-    """Return metadata as later attempts see it, by way of JSON; raise RuleError if it is none, or too large."""
-    return json.loads(encoded(metadata, METADATA_BYTES_MAX))
 
 
 def _encode_begun(begun: TransactionMetadata) -> bytes:

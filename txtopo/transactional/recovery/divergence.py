@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
-from txtopo.journal.entries import DEAD_LETTERS, JournalPart
+from txtopo.journal.entries import DEAD_LETTERS
 from txtopo.journal.turns import UNKNOWN, Timeline
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Folds, Group, StateMark
 
@@ -103,7 +104,7 @@ class CoordinatorRecord:
     """Its notes, by state."""
     timeline: Timeline = UNKNOWN
     last_store: str = ""
-    """Where the last run has kept its coordinator state, if there is none and the journal says so."""
+    """Where the last run has kept its coordinator state, if the journal says so; told where there is none."""
     points: tuple[int, ...] = ()
     """The points on record."""
     folds: Folds = attrs.field(factory=dict)
@@ -113,28 +114,23 @@ class CoordinatorRecord:
         """The last transaction that is committed, or that recovery will commit, because its group is decided."""
         return self.committed.txid if self.group is None else self.group.last
 
-    @staticmethod
-    def of(
-        coordinator_state: CoordinatorState, epoch_max: int, read_journal: Callable[[], Sequence[JournalPart]] = list
-    ) -> CoordinatorRecord:
-        """Read the record from a coordinator state; the journal is read only if there is none."""
-        incarnation = coordinator_state.incarnation if coordinator_state.is_begun else None
-        committed = coordinator_state.committed()
+    @classmethod
+    def of(cls, coordinator_state: CoordinatorState, epoch_max: int, last_store: str = "") -> CoordinatorRecord:
+        """Read the record from a coordinator state; see the attributes for the rest."""
         group = coordinator_state.group()
         notes: Mapping[str, Any] = {}
         if group is not None:
             with contextlib.suppress(DivergenceError):  # recovery stops there, and a diagnosis reports it
                 notes = coordinator_state.notes_of(group)
-        parts = read_journal() if incarnation is None else ()
-        return CoordinatorRecord(
+        return cls(
             coordinator_state.topology_id,
-            incarnation,
+            coordinator_state.incarnation if coordinator_state.is_begun else None,
             epoch_max,
-            committed,
+            coordinator_state.committed(),
             group,
             notes,
             coordinator_state.timeline(),
-            parts[-1].header.store if parts else "",
+            last_store,
             tuple(point.txid for point in coordinator_state.points().points),
             coordinator_state.folds,
         )
@@ -145,7 +141,7 @@ class CoordinatorRecord:
         if group is None:
             return self
         marks = marks_of_topology(self.committed, group.topology)
-        return attrs.evolve(self, committed=CommittedMark(group.last, group.metadata, marks, group.planned), group=None)
+        return attrs.evolve(self, committed=group.mark(marks), group=None)
 
     def incomplete(self, names: Iterable[str], optional: Collection[str]) -> dict[str, DivergenceKind]:
         """Return the states that were not in the topology at every committed transaction, by name."""
@@ -180,14 +176,6 @@ class CoordinatorRecord:
         return f"the coordinator state is at transaction {self.committed.txid}{decided} and {wrote}"
 
 
-@attrs.frozen
-class _Inspected:
-    table: StateTable
-    description: TableDescription | None
-    """None if there is no table, or one that can't be ours."""
-    refusal: DivergenceError | None
-
-
 def marks_of_topology(committed: CommittedMark, names: Iterable[str]) -> dict[str, StateMark]:
     """Return the state marks after further transactions: states of the topology are there, all others have left."""
     marks: dict[str, StateMark] = {}
@@ -208,12 +196,8 @@ def find_divergences(
 
     The tables of states in ``to_begin`` will be set aside, so it checks only that they may be.
     """
-    inspected = {name: _inspect(table) for name, table in tables.items()}
-    found = [
-        _of_table_to_replace(record, name, seen) if name in to_begin else _of_table(record, name, seen)
-        for name, seen in inspected.items()
-    ]
-    return [divergence for divergence in found if divergence is not None]
+    compared = (_compared(record, name, table, is_to_begin=name in to_begin) for name, table in tables.items())
+    return [divergence for divergence in compared if divergence is not None]
 
 
 def find_incomplete(
@@ -291,9 +275,7 @@ def find_mismatched(record: CoordinatorRecord, opened: Mapping[str, OpenedState]
     found = []
     for name, state in opened.items():
         last = state.last_txid
-        mismatch = _exchanged(record, name, state.identity, last) or _mismatch_of_txid(record, name, last)
-        if mismatch is not None:
-            kind, what = mismatch
+        for kind, what in (*_exchanged(record, name, state.identity, last), *_off_txid(record, name, last))[:1]:
             text = f"state {name!r} of topology {record.topology_id!r}: its table is at transaction {last or 0}{what}"
             found.append(Divergence(kind, name, text, last))
     return found
@@ -332,158 +314,130 @@ def _by_cause(divergences: Sequence[Divergence]) -> Iterator[str]:
         yield f"states {names}: each of their tables, {addresses}, is at {at}{what}"
 
 
-def _inspect(table: StateTable) -> _Inspected:
+def _compared(record: CoordinatorRecord, name: str, table: StateTable, *, is_to_begin: bool) -> Divergence | None:
+    where, known = f"state {name!r} of topology {record.topology_id!r}", record.text(name)
     try:
-        return _Inspected(table, table.look(), None)
+        found = table.look()
     except DivergenceError as error:
-        return _Inspected(table, None, error)
-
-
-def _of_table(record: CoordinatorRecord, name: str, seen: _Inspected) -> Divergence | None:
-    where = f"state {name!r} of topology {record.topology_id!r}"
-    mark = record.committed.states.get(name)
-    address = seen.table.address
-    if seen.refusal is not None:
-        text = f"{where}: {seen.refusal.message.rstrip('.')}; {record.text(name)}"
-        return Divergence(DivergenceKind.NO_TABLE_OF_OURS, name, text, seen.refusal.txid)
-    if seen.description is None:
-        if mark is None or mark.txid is None:  # nothing was written to it, so opening may make a new one
+        text = f"{where}: {error.message.rstrip('.')}; {known}"
+        return Divergence(DivergenceKind.NO_TABLE_OF_OURS, name, text, error.txid)
+    if found is None:
+        mark = record.committed.states.get(name)
+        if is_to_begin or mark is None or mark.txid is None:  # nothing was written to it, so opening may make a new one
             return None
         text = (
-            f"{where}: its table, {address}, is gone, or elsewhere if the state's path has changed: then move it here; "
-            f"a new one would be at transaction 0; {record.text(name)}"
+            f"{where}: its table, {table.address}, is gone, or elsewhere if the state's path has changed: then move it "
+            f"here; a new one would be at transaction 0; {known}"
         )
         return Divergence(DivergenceKind.MISSING, name, text)
-    found = (
-        _compare(record, name, seen.description)
-        or _off_timeline(record, name, seen.description, seen.table)
-        or _mismatch_of_txid(record, name, seen.description.last_txid)
-        or _inspect_closely(record, name, seen.description, seen.table, mark)
-    )
-    if found is None:
-        return None
-    kind, what = found
-    last = seen.description.last_txid
-    damage = "" if seen.description.damage is None else f"; {seen.description.damage}"
-    text = f"{where}: its table, {address}, is at transaction {last or 0}{what}{damage}"
-    if kind is DivergenceKind.OTHER_TIMELINE:
-        return Divergence(kind, name, text, last, ONE_BACKUP)
-    if kind is DivergenceKind.OTHER_OWNER:
-        return Divergence(kind, name, text, last, OTHER_LETTERS if name == DEAD_LETTERS else OTHER_NAME, address, what)
-    if kind is not DivergenceKind.MISFIT:
-        return Divergence(kind, name, text, last, WAY_OUT, address, what)
-    return Divergence(kind, name, text, last, AS_IT_WAS if last else NO_ROWS)
-
-
-def _of_table_to_replace(record: CoordinatorRecord, name: str, seen: _Inspected) -> Divergence | None:
-    """Return why the table of a state that is to be begun empty can't be set aside: only the state's own can."""
-    found = _of_table(record, name, seen)
-    if seen.description is None:
-        return found if seen.refusal is not None else None
     # A newer epoch has opened it: the store was restored or is a copy, and another coordinator may write the table.
-    is_newer = seen.description.incarnation == record.incarnation and seen.description.epoch > record.epoch_max
-    if _of_other_owner(record, name, seen.description) is None and not is_newer:
+    is_newer = found.incarnation == record.incarnation and found.epoch > record.epoch_max
+    may_go = is_to_begin and _is_own(record, name, found) and not is_newer
+    mismatch = None if may_go else _mismatch(record, name, found, table)
+    if mismatch is None:
         return None
-    return found
+    kind, what = mismatch
+    last = found.last_txid
+    damage = "" if found.damage is None else f"; {found.damage}"
+    text = f"{where}: its table, {table.address}, is at transaction {last or 0}{what}{damage}"
+    match kind:
+        case DivergenceKind.OTHER_TIMELINE:
+            return Divergence(kind, name, text, last, ONE_BACKUP)
+        case DivergenceKind.MISFIT:
+            return Divergence(kind, name, text, last, AS_IT_WAS if last else NO_ROWS)
+        case DivergenceKind.OTHER_OWNER:
+            way_out = OTHER_LETTERS if name == DEAD_LETTERS else OTHER_NAME
+        case _:
+            way_out = WAY_OUT
+    return Divergence(kind, name, text, last, way_out, table.address, what)
 
 
-def _of_other_owner(
-    record: CoordinatorRecord, name: str, description: TableDescription
+_Mismatches = Iterator[tuple[DivergenceKind, str]]
+"""Kinds of mismatch, each with the end of its text. Only the first one counts: a look relies on those before it."""
+
+
+def _mismatch(
+    record: CoordinatorRecord, name: str, found: TableDescription, table: StateTable
 ) -> tuple[DivergenceKind, str] | None:
-    if (description.topology_id, description.state) == (record.topology_id, name):
-        return None
-    topology = f"topology {description.topology_id!r}"
-    owner = topology if description.state == name else f"state {description.state!r} of {topology}"
-    if description.state == name:
-        known = "" if record.incarnation is None else f"; {record.text(name)}"
-        return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}, not to {record.topology_id!r}{known}"
-    return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {record.text(name)}"
+    last = found.last_txid
+    looks = (
+        _of_others(record, name, found),
+        _exchanged(record, name, found.identity, last),
+        _off_timeline(record, name, found, table),
+        _off_txid(record, name, last),
+        _changed(record, name, found, table),
+    )
+    return next(itertools.chain.from_iterable(looks), None)
 
 
-def _compare(record: CoordinatorRecord, name: str, description: TableDescription) -> tuple[DivergenceKind, str] | None:
-    """Compare a table with the record, from owner to txid; return the mismatch and the rest of its message."""
-    known = record.text(name)
-    other = _of_other_owner(record, name, description)
-    if other is not None:
-        return other
-    if description.misfit is not None:
-        return DivergenceKind.MISFIT, f", and {description.misfit}; {known}"
-    if description.incarnation != record.incarnation:
-        of_incarnation = f" and belongs to incarnation {description.incarnation!r} of the topology"
-        if record.incarnation is None:
-            return DivergenceKind.OTHER_INCARNATION, f"{of_incarnation}, but {known}"
-        return (
-            DivergenceKind.OTHER_INCARNATION,
-            f"{of_incarnation}, but {known}, in incarnation {record.incarnation!r}",
-        )
-    return _exchanged(record, name, description.identity, description.last_txid)
+def _is_own(record: CoordinatorRecord, name: str, found: TableDescription) -> bool:
+    return (found.topology_id, found.state) == (record.topology_id, name)
 
 
-def _exchanged(
-    record: CoordinatorRecord, name: str, identity: str, last_txid: int | None
-) -> tuple[DivergenceKind, str] | None:
-    """Compare a table's identity with the record; return the mismatch and the rest of its message."""
-    known, mark = record.text(name), record.committed.states.get(name)
+def _of_others(record: CoordinatorRecord, name: str, found: TableDescription) -> _Mismatches:
+    """Look at the owner, the declaration and the incarnation."""
+    known, topology = record.text(name), f"topology {found.topology_id!r}"
+    if not _is_own(record, name, found) and found.state == name:
+        of_own = "" if record.incarnation is None else f"; {known}"
+        yield DivergenceKind.OTHER_OWNER, f" and belongs to {topology}, not to {record.topology_id!r}{of_own}"
+    elif not _is_own(record, name, found):
+        yield DivergenceKind.OTHER_OWNER, f" and belongs to state {found.state!r} of {topology}; {known}"
+    if found.misfit is not None:
+        yield DivergenceKind.MISFIT, f", and {found.misfit}; {known}"
+    if found.incarnation != record.incarnation:
+        own = "" if record.incarnation is None else f", in incarnation {record.incarnation!r}"
+        of_incarnation = f" and belongs to incarnation {found.incarnation!r} of the topology"
+        yield DivergenceKind.OTHER_INCARNATION, f"{of_incarnation}, but {known}{own}"
+
+
+def _exchanged(record: CoordinatorRecord, name: str, identity: str, last_txid: int | None) -> _Mismatches:
+    mark = record.committed.states.get(name)
     # Identity does not matter as long as neither table has a write: an empty one in the place of an empty one is right.
     if mark is not None and mark.identity != identity and (mark.txid or last_txid):
-        return DivergenceKind.OTHER_TABLE, f" and is not the one that the coordinator state has recorded; {known}"
-    return None
+        what = f" and is not the one that the coordinator state has recorded; {record.text(name)}"
+        yield DivergenceKind.OTHER_TABLE, what
 
 
-def _off_timeline(
-    record: CoordinatorRecord, name: str, description: TableDescription, table: StateTable
-) -> tuple[DivergenceKind, str] | None:
+def _off_timeline(record: CoordinatorRecord, name: str, found: TableDescription, table: StateTable) -> _Mismatches:
     """Look for a turn that only one of table and coordinator state has gone through, and that has undone the other."""
-    last, mark = description.last_txid or 0, record.committed.states.get(name)
-    recorded = [(mark.txid if mark is not None else None) or 0, *(last for _ in record.allowed(name) & {last})]
-    shared = record.timeline.shared_until(table, description, record.committed.txid, max(recorded))
-    if shared is None:
-        return None
-    what = (
-        f", of another timeline: a rewind or a repair went back, and only up to transaction {shared} are the two the "
-        f"same; {record.text(name)}; the coordinator state or the table was restored from a backup"
-    )
-    return DivergenceKind.OTHER_TIMELINE, what
+    last, mark = found.last_txid or 0, record.committed.states.get(name)
+    recorded = [(mark.txid if mark is not None else None) or 0, *(record.allowed(name) & {last})]
+    shared = record.timeline.shared_until(table, found, record.committed.txid, max(recorded))
+    if shared is not None:
+        what = (
+            f", of another timeline: a rewind or a repair went back, and only up to transaction {shared} are the two "
+            f"the same; {record.text(name)}; the coordinator state or the table was restored from a backup"
+        )
+        yield DivergenceKind.OTHER_TIMELINE, what
 
 
-def _mismatch_of_txid(record: CoordinatorRecord, name: str, last_txid: int | None) -> tuple[DivergenceKind, str] | None:
-    """Compare a table's txid with the record; return the mismatch and the rest of its message."""
+def _off_txid(record: CoordinatorRecord, name: str, last_txid: int | None) -> _Mismatches:
     known, last, allowed = record.text(name), last_txid or 0, record.allowed(name)
-    if last in allowed:
-        return None
     if last > max(allowed):
         reason = "the coordinator state was restored from a backup, or another writer wrote the table"
-        return DivergenceKind.AHEAD, f", ahead of the coordinator state: {known}; {reason}"
-    reason = "the table was restored from a backup"
-    return DivergenceKind.BEHIND, f", behind the coordinator state: {known}; {reason}"
+        yield DivergenceKind.AHEAD, f", ahead of the coordinator state: {known}; {reason}"
+    elif last not in allowed:
+        reason = "the table was restored from a backup"
+        yield DivergenceKind.BEHIND, f", behind the coordinator state: {known}; {reason}"
 
 
-def _inspect_closely(
-    record: CoordinatorRecord, name: str, description: TableDescription, table: StateTable, mark: StateMark | None
-) -> tuple[DivergenceKind, str] | None:
-    """Compare the versions and epoch of a table whose txid is right; return the mismatch and its message."""
-    known = record.text(name)
+def _changed(record: CoordinatorRecord, name: str, found: TableDescription, table: StateTable) -> _Mismatches:
+    """Look at the versions and the epoch of a table whose txid is right."""
+    known, mark, group = record.text(name), record.committed.states.get(name), record.group
     # A mark of an earlier version of txtopo names no table version, so there is nothing to compare from.
     is_noted = mark is None or mark.version is not None
     change = table.foreign_change(mark.version if mark is not None else None) if is_noted else None
     if change is not None:
         rolled = "'txtopo repair' undoes the change, 'txtopo repair --accept-foreign-writes' accepts it"
-        if description.alteration is not None:
-            change, rolled = f"{change}, and now {description.alteration}", "'txtopo repair' undoes the change"
-        return (
-            DivergenceKind.FOREIGN_CHANGE,
-            f", and another writer has changed it since: {change}; {known}; {rolled}",
-        )
-    group = record.group
-    if group is not None and name in record.notes:
-        obstacle = table.obstacle(group.last, record.notes[name])
-        if obstacle is not None:
-            what = f", and {group.last} can't be finished from what was prepared for it, {obstacle}; {known}"
-            return DivergenceKind.NOTE_UNUSABLE, what
-    if description.epoch > record.epoch_max:
-        older = f"epoch {description.epoch} has opened it, but the coordinator state is at epoch {record.epoch_max}"
-        return (
-            DivergenceKind.NEWER_EPOCH,
-            f"; {known}; {older}: it was restored from a backup, or is in another place",
-        )
-    return None
+        if found.alteration is not None:
+            change, rolled = f"{change}, and now {found.alteration}", "'txtopo repair' undoes the change"
+        what = f", and another writer has changed it since: {change}; {known}; {rolled}"
+        yield DivergenceKind.FOREIGN_CHANGE, what
+    obstacle = table.obstacle(group.last, record.notes[name]) if group is not None and name in record.notes else None
+    if group is not None and obstacle is not None:
+        what = f", and {group.last} can't be finished from what was prepared for it, {obstacle}; {known}"
+        yield DivergenceKind.NOTE_UNUSABLE, what
+    if found.epoch > record.epoch_max:
+        older = f"epoch {found.epoch} has opened it, but the coordinator state is at epoch {record.epoch_max}"
+        what = f"; {known}; {older}: it was restored from a backup, or is in another place"
+        yield DivergenceKind.NEWER_EPOCH, what

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from txtopo.api.store import VALUE_BYTES_MAX, Change, Put
+from txtopo.api.store import VALUE_BYTES_MAX, Put
 from txtopo.errors import StopError
 from txtopo.files.durable import remedy
 from txtopo.files.folder import Folder
@@ -76,9 +76,9 @@ class LargeNotes:
             ) from error
         return NotePlace(name, beside)
 
-    def parts_gone(self, last: int, place: NotePlace) -> list[Change]:
-        """Return the changes that remove what lies in the store of a note."""
-        return [self._values.delete(_of_group(last))] if place.parts else []
+    def parts_of(self, last: int, place: NotePlace) -> list[str]:
+        """Return the names of what lies in the store of a note."""
+        return [_of_group(last)] if place.parts else []
 
     def remove_file(self, place: NotePlace) -> None:
         """Remove what lies beside a table of a note."""

@@ -1,4 +1,6 @@
-"""States that come while transactions are committed: begun empty, because the user asks for it, or by a backfill.
+"""Spouts and states that come while transactions are committed.
+
+A new spout begins at the next transaction. A new state is begun empty, because the user asks for it, or by a backfill.
 
 A state that was left out of the topology for a while, or is new, has missed transactions.
 :mod:`txtopo.transactional.recovery.divergence` refuses it, unless ``topology.state.start.empty`` names it with the last
@@ -29,12 +31,12 @@ it was left. Code without the states removes the plan, and the topology goes on:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import attrs
 
 from txtopo.api.state import OpenedState, State, StateTable, TableDescription
-from txtopo.errors import ConfigError, DivergenceError
+from txtopo.errors import DivergenceError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder
 from txtopo.journal.ending import read_end
@@ -42,8 +44,8 @@ from txtopo.journal.entries import JournalTable
 from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
-from txtopo.transactional.recovery.ending_plans import end_plan
-from txtopo.transactional.recovery.plans import BeginEmpty, Join, record_plan
+from txtopo.transactional.recovery.plans import BeginEmpty, Join, end_plan, record_plan
+from txtopo.transactional.recovery.tables import next_number, refuse_what_stays, tables_of
 
 
 @attrs.frozen
@@ -55,6 +57,8 @@ class Membership:
     or for the records that a spout refuses."""
     start_empty: Mapping[str, int] = attrs.field(factory=dict)
     """Those that may be begun empty, each with the last committed transaction."""
+    spouts: Mapping[str, str] = attrs.field(factory=dict)
+    """The kind of each spout by its id; empty: those that are on record."""
     folds: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
     """By state and column, what the code folds into it, in words."""
 
@@ -64,14 +68,44 @@ class Membership:
         return [name for name in incomplete if self.start_empty.get(name) == record.committed.txid]
 
 
+def new_spouts(coordinator_state: CoordinatorState, kinds: Mapping[str, str]) -> frozenset[str]:
+    """Return the spouts that earlier runs did not have, which begin at the next transaction; none in the first run.
+
+    Args:
+        coordinator_state: that of the topology.
+        kinds: the kind of each spout, ``repeatable`` or ``opaque``, by its id.
+
+    Raises:
+        DivergenceError: earlier runs had a spout that is missing now, or is of another kind.
+    """
+    known = coordinator_state.spouts
+    for name, kind in known.items():
+        now = kinds.get(name)
+        if now == kind:
+            continue
+        where = (
+            f"topology {coordinator_state.topology_id!r} has run with spout {name!r} up to transaction "
+            f"{coordinator_state.committed().txid}"
+        )
+        if now is None:
+            raise DivergenceError(
+                f"{where}, and the code does not have it: what its source has after that would be left out, silently. "
+                "Add it again under this id, with a source that has nothing more if it is done; or give the topology "
+                "another id and new tables"
+            )
+        raise DivergenceError(
+            f"{where}, of kind {kind}; now it is {now}, and its metadata has another meaning. Use the former spout, or "
+            "give the topology another id and new tables"
+        )
+    return frozenset(kinds.keys() - known.keys() if known else ())
+
+
 def plan_to_begin(
     states: Mapping[str, State], coordinator_state: CoordinatorState, committed: CommittedMark
 ) -> BeginEmpty:
     """Record and return the plan to begin states empty; no group may be decided; ConfigError if a table must stay."""
     refuse_what_stays(table for _, _, table, _ in _former(states, coordinator_state.incarnation))
-    tables = [table for state in states.values() if (table := state.table()) is not None]
-    # Nothing that lies aside is ever replaced.
-    number = 1 + max([0, *coordinator_state.values.asides(), *(n for table in tables for n in table.asides())])
+    number = next_number(coordinator_state.values.asides(), tables_of(states).values())
     plan = BeginEmpty(committed.txid, tuple(states), number, coordinator_state.epoch)
     # Before a table is touched. A crash before this leaves everything as it was; after it, whoever comes next goes on.
     with durable_step("recovery.begin"):
@@ -89,14 +123,6 @@ def set_former_aside(states: Mapping[str, State], coordinator_state: Coordinator
         # leaves no table under the name, and the next start has none to set aside.
         with durable_step("recovery.aside"):
             table.set_aside(plan.number)
-
-
-def refuse_what_stays(tables: Iterable[StateTable]) -> None:
-    """Raise ConfigError if a table that is there can't be moved aside, before a plan to do so is recorded."""
-    for table in tables:
-        why = table.why_it_stays()
-        if why is not None and table.look() is not None:
-            raise ConfigError(f"{why}; nothing was changed")
 
 
 def _former(states: Mapping[str, State], incarnation: str) -> Iterator[tuple[str, State, StateTable, TableDescription]]:

@@ -20,7 +20,8 @@ A write of a former leader that is still in flight does no harm:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack
 
 import attrs
 
@@ -28,7 +29,6 @@ from txtopo.api.state import GrowsColumns, OpenedState, State, StateTable
 from txtopo.attempts import transactions_words
 from txtopo.errors import DivergenceError, LostLead
 from txtopo.failpoints import durable_step
-from txtopo.journal.entries import JournalPart
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import (
     CommittedMark,
@@ -36,7 +36,6 @@ from txtopo.transactional.recovery.coordinator_state import (
     Folds,
     Group,
     StateMark,
-    tables_of,
 )
 from txtopo.transactional.recovery.divergence import (
     WAY_OUT,
@@ -58,6 +57,7 @@ from txtopo.transactional.recovery.membership import (
     set_former_aside,
 )
 from txtopo.transactional.recovery.plans import BeginEmpty, Join, recorded_plan
+from txtopo.transactional.recovery.tables import tables_of
 
 
 @attrs.frozen
@@ -70,25 +70,22 @@ class RecoveredRun:
 
 
 def open_states(
-    topology_id: str, states: Mapping[str, State], coordinator_state: CoordinatorState
+    topology_id: str, states: Mapping[str, State], coordinator_state: CoordinatorState, stack: ExitStack
 ) -> dict[str, OpenedState]:
-    """Open every state with the coordinator state's epoch; if one fails, close the others again.
+    """Open every state with the coordinator state's epoch; ``stack`` closes them.
 
     Raises:
         DivergenceError: a state belongs to another topology, or an epoch that the store does not know has opened it.
         LostLead: another coordinator has taken the lead in the meantime.
     """
     opened: dict[str, OpenedState] = {}
-    try:
-        for name, state in states.items():
+    for name, state in states.items():
+        try:
             # Opening creates a missing table and writes this epoch to it. A crash leaves some tables with the epoch and
             # some without; the next leader has a higher one and opens them all again.
             with durable_step("table.open"):
                 opened[name] = state.open(topology_id, name, coordinator_state.incarnation, coordinator_state.epoch)
-    except BaseException as error:
-        for table in opened.values():
-            table.close()
-        if isinstance(error, LostLead):
+        except LostLead as error:
             # A table has a higher epoch than this one. Either a successor leads, and this raises LostLead; or the store
             # was wiped or restored since it gave out that epoch.
             coordinator_state.confirm_lead()
@@ -96,28 +93,35 @@ def open_states(
                 f"{error.message}; but this coordinator holds the lead, so the coordinator state, at transaction "
                 f"{coordinator_state.committed().txid}, was wiped or restored from a backup. {WAY_OUT}"
             ) from error
-        raise
+        stack.callback(opened[name].close)
     return opened
 
 
-def recover(
+def recover(  # noqa: PLR0913, PLR0917 - what is recovered, and with what
     topology_id: str,
     states: Mapping[str, State],
     coordinator_state: CoordinatorState,
+    stack: ExitStack,
     membership: Membership | None = None,
-    read_journal: Callable[[], Sequence[JournalPart]] = list,
+    last_store: str = "",
 ) -> RecoveredRun:
-    """Open the states, finish the decided group, and check that state and tables belong together.
+    """Open the states, which ``stack`` closes, end the decided group, and check that state and tables belong together.
 
-    Without ``membership``, no state may come and go or be begun empty; :meth:`CoordinatorRecord.of` says when
-    ``read_journal`` is called.
+    Without ``membership``, no state may come and go or be begun empty; ``last_store`` is
+    :attr:`CoordinatorRecord.last_store`.
 
     Raises:
         DivergenceError: coordinator state and tables do not belong together.
         LostLead: another coordinator has taken the lead in the meantime.
     """
     membership = membership or Membership()
-    return _Recovery(topology_id, states, coordinator_state, membership, read_journal, tables_of(states)).run()
+    recovery = _Recovery(topology_id, states, coordinator_state, stack, membership, last_store, tables_of(states))
+    try:
+        return recovery.run()
+    except DivergenceError:
+        # If the lead was lost in the meantime, a successor's writes look like divergence: then raise LostLead.
+        coordinator_state.confirm_lead()
+        raise
 
 
 @attrs.define(eq=False)
@@ -127,8 +131,9 @@ class _Recovery:
     topology_id: str
     states: Mapping[str, State]
     coordinator_state: CoordinatorState
+    stack: ExitStack
     membership: Membership
-    read_journal: Callable[[], Sequence[JournalPart]]
+    last_store: str
     tables: Mapping[str, StateTable]
     plan: BeginEmpty | Join | None = None
     """The one on record."""
@@ -136,43 +141,30 @@ class _Recovery:
 
     def run(self) -> RecoveredRun:
         coordinator_state = self.coordinator_state
-        try:
-            to_begin = self._to_begin_empty()
-            if isinstance(self.plan, Join):
-                end_join(coordinator_state, self.plan.after(coordinator_state.committed(), self.states))
-        except DivergenceError:
-            # If the lead was lost in the meantime, a successor's writes look like divergence: then raise LostLead.
-            coordinator_state.confirm_lead()
-            raise
+        to_begin = self._to_begin_empty()
+        if isinstance(self.plan, Join):
+            end_join(coordinator_state, self.plan.after(coordinator_state.committed(), self.states))
         # Before any table exists: a table whose incarnation the store does not know means that the store was wiped.
         # After a crash here there is an incarnation without tables, and the next start creates them.
-        coordinator_state.begin()
+        coordinator_state.begin(self.membership.spouts)
         # A state to be begun empty is opened later: its former table is set aside first, and only once the group in
         # progress is finished.
         others = {name: state for name, state in self.states.items() if name not in to_begin}
-        self.opened = open_states(self.topology_id, others, coordinator_state)
-        try:
-            committed = self._end_group(to_begin)
-            self._clean_up()
-            begun_transactions = coordinator_state.begun(committed.txid)
-            # A crash before this leaves nothing for the next recovery to do. The write itself proves that nobody else
-            # has taken the lead since the values above were read.
-            with durable_step("recovery.confirm"):
-                coordinator_state.confirm_recovery(self._folds(committed))
-            return RecoveredRun(self.opened, committed, begun_transactions)
-        except BaseException as error:
-            for state in self.opened.values():
-                state.close()
-            if isinstance(error, DivergenceError):
-                # After a pause, the writes of a newer coordinator look like divergence; then raise LostLead instead.
-                coordinator_state.confirm_lead()
-            raise
+        self.opened = open_states(self.topology_id, others, coordinator_state, self.stack)
+        committed = self._end_group(to_begin)
+        self._clean_up()
+        begun = coordinator_state.begun(committed.txid)
+        # A crash before this leaves nothing for the next recovery to do. The write itself proves that nobody else has
+        # taken the lead since the values above were read.
+        with durable_step("recovery.confirm"):
+            coordinator_state.confirm_recovery(self._folds(committed))
+        return RecoveredRun(self.opened, committed, begun)
 
     def _to_begin_empty(self) -> Collection[str]:
         """Return the states to be begun empty; refuse what does not belong together, before anything is written."""
         self.plan = _plan_of_a_start(self.coordinator_state)
         # This epoch has opened no table yet. If a table names it, the store was restored or there is another copy.
-        record = CoordinatorRecord.of(self.coordinator_state, self.coordinator_state.epoch - 1, self.read_journal)
+        record = CoordinatorRecord.of(self.coordinator_state, self.coordinator_state.epoch - 1, self.last_store)
         if isinstance(self.plan, Join):
             refuse_written(self.plan, self.tables)
             record = attrs.evolve(record, committed=self.plan.after(record.committed, self.states))
@@ -202,7 +194,7 @@ class _Recovery:
         """End the group in progress, begin states empty, and look again, now that nobody else can write."""
         coordinator_state = self.coordinator_state
         # Again, because tables could change until they were fenced. Now they carry this epoch.
-        record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch, self.read_journal)
+        record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch, self.last_store)
         refuse(find_divergences(record, self.tables, to_begin))
         # Only now: a former leader's write may have landed until its table was fenced, and none can land any more.
         if record.group is not None:
@@ -216,7 +208,7 @@ class _Recovery:
             begun = {name: self.states[name] for name in to_begin}
             plan = plan or plan_to_begin(begun, coordinator_state, record.committed)
             set_former_aside(begun, coordinator_state, plan)
-            new = open_states(self.topology_id, begun, coordinator_state)
+            new = open_states(self.topology_id, begun, coordinator_state, self.stack)
             both = {**self.opened, **new}
             self.opened = {name: both[name] for name in self.states}
             record = attrs.evolve(record, committed=end_begin(new, coordinator_state, plan))
@@ -301,9 +293,7 @@ def _published(
         with durable_step("recovery.write"):
             opened[name].publish(group.last, note)
     marks = marks_after(record.committed, opened, set(group.states), group.last, group.topology)
-    recovered = attrs.evolve(
-        record, committed=CommittedMark(group.last, group.metadata, marks, group.planned), group=None
-    )
+    recovered = attrs.evolve(record, committed=group.mark(marks), group=None)
     refuse(find_mismatched(recovered, opened), is_written=True)
     # A crash before this leaves the note above the mark and every table written: the next leader comes here again.
     with durable_step("recovery.commit"):

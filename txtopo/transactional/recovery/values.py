@@ -83,7 +83,8 @@ class Values:
 
     def asides(self) -> list[int]:
         """Return the numbers under which earlier repairs have set values aside."""
-        return _asides_in(self.store, self.topology_id)
+        names = self.store.children(self.topology_id)
+        return sorted(int(name.removeprefix(_ASIDE)) for name in names if name.startswith(_ASIDE))
 
     def set_aside(self, names: Sequence[str], number: int) -> list[Change]:
         """Return changes that copy all values below some names aside and remove them, and copies of old repairs."""
@@ -96,37 +97,21 @@ class Values:
 
     def copy_aside(self, names: Sequence[str], number: int) -> list[Change]:
         """Return changes that copy all values below some names aside."""
-        copies: list[Change] = []
-        waiting = list(names)
-        while waiting:
-            name = waiting.pop()
-            value = self.raw(name)
-            aside = self.path(f"{_ASIDE}{number}/{name}")
-            # If a store has split an earlier try, the copy holds the value from before the repair, and ``value`` may
-            # be from the repair itself.
-            if value is not None and self.store.read(aside) is None:
-                copies.append(Put(aside, value))
-            waiting += [f"{name}/{child}" for child in self.children(name)]
-        return copies
+        copies = (
+            (self.path(f"{_ASIDE}{number}/{path}"), value)
+            for name in names
+            for path, value in values_below(self.store, self.topology_id, name)
+        )
+        # If a store has split an earlier try, the copy holds the value from before the repair, and this one may be from
+        # the repair itself.
+        return [Put(aside, value) for aside, value in copies if self.store.read(aside) is None]
 
 
 def set_damaged_aside(store: Store, lead: Lead, topology_id: str) -> None:
     """Move all values of a topology below ``before-repair-<number>``, without reading what is in them."""
-    asides = _asides_in(store, topology_id)
+    values = Values(store, lead, topology_id)
     names = [name for name in store.children(topology_id) if not name.startswith(_ASIDE)]
-    values = [each for name in names for each in values_below(store, topology_id, name)]
-    below = f"{topology_id}/{_ASIDE}{max(asides, default=0) + 1}"
-    lead.write(
-        [
-            *(Put(f"{below}/{path}", value) for path, value in values),
-            *(Delete(f"{topology_id}/{name}") for name in names),
-        ]
-    )
-
-
-def _asides_in(store: Store, topology_id: str) -> list[int]:
-    names = store.children(topology_id)
-    return sorted(int(name.removeprefix(_ASIDE)) for name in names if name.startswith(_ASIDE))
+    lead.write(values.set_aside(names, 1 + max(values.asides(), default=0)))
 
 
 def all_values(store: Store, topology_id: str) -> list[Change]:
@@ -195,6 +180,9 @@ def naming_damage(path: str) -> Iterator[None]:
         ) from error
 
 
+METADATA_BYTES_MAX = VALUE_BYTES_MAX - 100
+"""A transaction's metadata may have as many bytes; the rest of the value is for when it was planned."""
+
 ENCODER = json.JSONEncoder(separators=(",", ":"))
 """Shared, because json.dumps() would create one for each value."""
 
@@ -210,3 +198,8 @@ def encoded(value: Any, bytes_max: int = VALUE_BYTES_MAX) -> bytes:
             f"metadata has {len(content)} bytes, more than the maximum of {bytes_max}; keep offsets in it, not data"
         )
     return content
+
+
+def as_json(metadata: Any) -> Any:
+    """Return metadata as later attempts see it, by way of JSON; raise RuleError if it is none, or too large."""
+    return json.loads(encoded(metadata, METADATA_BYTES_MAX))

@@ -239,10 +239,10 @@ class BatchRun:
             raise self._failure
 
     def _task(self, component: PlannedComponent, task: int) -> BoltTask:
-        found = self._tasks.get((component.id, task))
-        if found is None:
-            found = self._tasks[(component.id, task)] = self._make_task(component, task)
-        return found
+        existing = self._tasks.get((component.id, task))
+        if existing is None:
+            existing = self._tasks[(component.id, task)] = self._make_task(component, task)
+        return existing
 
     def _make_task(self, component: PlannedComponent, task: int) -> BoltTask:
         assert component.kind not in {ComponentKind.SPOUT, ComponentKind.DATAFRAME_BOLT}, "only Python bolts have tasks"

@@ -107,16 +107,16 @@ class _BatchTask(BoltTask):
             return
         execute, source = self._bolt.execute, chunk.source
         self._probe.rows = rows = iter(chunk.handed_rows(self._attempt))
-        one = Tuple((), source)
-        unshared = getrefcount(one)  # a bolt that keeps the Tuple holds one more reference to it
+        tuple_object = Tuple((), source)
+        unshared = getrefcount(tuple_object)  # a bolt that keeps the Tuple holds one more reference to it
         try:
             for values in rows:  # reuse the Tuple unless the bolt has kept it: creating one is half of the cost
-                if getrefcount(one) != unshared:
-                    one = Tuple((), source)
-                one.values = values
-                execute(one)
+                if getrefcount(tuple_object) != unshared:
+                    tuple_object = Tuple((), source)
+                tuple_object.values = values
+                execute(tuple_object)
         except Exception as error:
-            _record(error, one)
+            _record(error, tuple_object)
             raise
 
     def _as_batch(self, chunk: Chunk) -> pa.RecordBatch | None:
@@ -146,16 +146,16 @@ class _BasicTask(BoltTask):
     def _execute(self, chunk: Chunk) -> None:
         execute, source, collector = self._bolt.execute, chunk.source, self.collector
         self._probe.rows = rows = iter(chunk.handed_rows(self._attempt))
-        one = Tuple((), source)
-        unshared = getrefcount(one)
+        tuple_object = Tuple((), source)
+        unshared = getrefcount(tuple_object)
         try:
             for values in rows:  # as in _BatchTask
-                if getrefcount(one) != unshared:
-                    one = Tuple((), source)
-                one.values = values
-                execute(one, collector)
+                if getrefcount(tuple_object) != unshared:
+                    tuple_object = Tuple((), source)
+                tuple_object.values = values
+                execute(tuple_object, collector)
         except Exception as error:
-            _record(error, one)
+            _record(error, tuple_object)
             raise
 
     def _finish(self) -> None:

@@ -47,10 +47,10 @@ class _Output:
         row = tuple(values)  # the user may change a list and emit it again
         if self.copying is None:
             return row
-        own: Row = self.copying.copied_in(row)
-        if own is not row:
+        copied: Row = self.copying.copied_in(row)
+        if copied is not row:
             self.is_changeable = True
-        return own
+        return copied
 
 
 class TaskCollector(BatchOutputCollector, Local):
@@ -181,8 +181,8 @@ class TaskCollector(BatchOutputCollector, Local):
             fields = ", ".join(output.source.fields)
             raise self._misfit(f"{len(values)} values were emitted on stream {stream!r}, whose fields are {fields}")
         if values[0] != self._attempt:
-            other = "which is another attempt" if is_attempt_there else "which is not the attempt"
-            raise self._misfit(f"a tuple was emitted with {values[0]!r} first, {other}; {self._how_to_emit()}")
+            mistake = "which is another attempt" if is_attempt_there else "which is not the attempt"
+            raise self._misfit(f"a tuple was emitted with {values[0]!r} first, {mistake}; {self._how_to_emit()}")
         return output
 
     def _how_to_emit(self) -> str:
@@ -198,8 +198,8 @@ class TaskCollector(BatchOutputCollector, Local):
     def _refuse_stream(self, stream: str) -> _Output:
         if not isinstance(stream, str):
             raise self._misfit("the stream is the second argument: emit(values, stream)")
-        known = ", ".join(map(repr, self._outputs)) or "none; set output_fields to declare the default stream"
-        raise self._misfit(f"stream {stream!r} is not declared; declared streams: {known}")
+        streams_text = ", ".join(map(repr, self._outputs)) or "none; set output_fields to declare the default stream"
+        raise self._misfit(f"stream {stream!r} is not declared; declared streams: {streams_text}")
 
     def _cast(self, batch: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordBatch:
         try:

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 
 from txtopo.api.components.context import TopologyContext
-from txtopo.api.components.planned import Planned, Turn
+from txtopo.api.components.planned import BeginReason, Planned
 from txtopo.api.data.tuples import TupleSource
 from txtopo.api.map_state import MapState
 from txtopo.attempts import TransactionAttempt
@@ -69,7 +69,7 @@ class TaskContext(TopologyContext, Local):
     @property
     def is_at_end(self) -> bool:
         """Whether the transaction ends a bounded source."""
-        return super().is_at_end if self._planned is None else self._planned.turn is Turn.END
+        return super().is_at_end if self._planned is None else self._planned.turn is BeginReason.END
 
     @property
     def source(self) -> TupleSource:
@@ -98,8 +98,8 @@ class TaskContext(TopologyContext, Local):
     @property
     def this_targets(self) -> Mapping[str, tuple[str, ...]]:
         """The components that subscribe to each stream."""
-        own = self._plan.by_id[self.this_component_id]
-        edges = {stream: self._plan.outputs(own.id, stream) for stream in own.streams}
+        component = self._plan.by_id[self.this_component_id]
+        edges = {stream: self._plan.outputs(component.id, stream) for stream in component.streams}
         return {stream: tuple(edge.target for edge in each) for stream, each in edges.items() if each}
 
     def count(self, name: str, by: int = 1) -> None:
@@ -110,9 +110,9 @@ class TaskContext(TopologyContext, Local):
         """Set a gauge."""
         self._reached("gauge").gauge(self.this_component_id, name, value, of)
 
-    def _reached(self, what: str) -> Readings:
+    def _reached(self, purpose: str) -> Readings:
         if self._readings is None:
-            raise self._no_readings(what)
+            raise self._no_readings(purpose)
         return self._readings
 
     def component_tasks(self, component: str) -> list[int]:
@@ -128,9 +128,9 @@ class TaskContext(TopologyContext, Local):
                 component=self.this_component_id,
             )
         if name not in self._plan.states:
-            known = ", ".join(repr(each) for each in self._plan.states) or "none"
+            names_text = ", ".join(repr(each) for each in self._plan.states) or "none"
             raise StateAccessError(
-                f"there is no state {name!r}; add builder.set_state({name!r}, …); states that are set: {known}",
+                f"there is no state {name!r}; add builder.set_state({name!r}, …); states that are set: {names_text}",
                 component=self.this_component_id,
             )
         # None in the processing phase, where a committer may ask for the handle but not use it yet.
@@ -145,15 +145,15 @@ class TaskContext(TopologyContext, Local):
 
     def reference(self, name: str) -> ReferenceHandle:
         """Return the reference table with this name."""
-        found = self._plan.references.get(name)
-        if found is None:
-            known = ", ".join(map(repr, self._plan.references)) or "none"
+        reference = self._plan.references.get(name)
+        if reference is None:
+            names_text = ", ".join(map(repr, self._plan.references)) or "none"
             raise StateAccessError(
                 f"there is no reference {name!r}; add builder.set_reference({name!r}, …); references that are set: "
-                f"{known}",
+                f"{names_text}",
                 component=self.this_component_id,
             )
-        return ReferenceHandle(name, found, self._planned)
+        return ReferenceHandle(name, reference, self._planned)
 
     def end(self, attempt: TransactionAttempt, record_late: RecordLate) -> None:
         """Release the states, because the batch of ``attempt`` is over."""

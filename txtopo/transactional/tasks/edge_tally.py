@@ -42,6 +42,6 @@ def total(tallies: Iterable[Mapping[int, EdgeTally]]) -> dict[int, EdgeTally]:
     """Return the sum of the partitions' tallies, by edge index."""
     sums: dict[int, EdgeTally] = {}
     for tally in tallies:
-        for edge, seen in tally.items():
-            sums.setdefault(edge, EdgeTally()).add(seen)
+        for edge, edge_tally in tally.items():
+            sums.setdefault(edge, EdgeTally()).add(edge_tally)
     return sums

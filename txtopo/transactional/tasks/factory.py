@@ -36,14 +36,14 @@ class _Configured:
     changeable: tuple[str, ...]
 
     @staticmethod
-    def of(given: Mapping[str, Any]) -> _Configured:
-        own, changeable = dict(given), []
-        for name, value in given.items():
+    def of(configuration: Mapping[str, Any]) -> _Configured:
+        constants, changeable = dict(configuration), []
+        for name, value in configuration.items():
             if type(value) not in UNCHANGEABLE:
-                own[name] = copied(value)
-                if own[name] is not value:
+                constants[name] = copied(value)
+                if constants[name] is not value:
                     changeable.append(name)
-        return _Configured(own, tuple(changeable))
+        return _Configured(constants, tuple(changeable))
 
 
 class Configuration(dict[str, Any], Local):
@@ -85,12 +85,12 @@ class TaskFactory:
 
     def configuration(self, component: PlannedComponent) -> Configuration:
         """Return a new copy of a component's configuration, which its task may change."""
-        found = self._configurations.get(component.id)
-        if found is None:
-            own = component.configuration
-            found = _Configured.of({**self._of_all.values, **own}) if own else self._of_all
-            self._configurations[component.id] = found
-        return Configuration(found)
+        configured = self._configurations.get(component.id)
+        if configured is None:
+            overrides = component.configuration
+            configured = _Configured.of({**self._of_all.values, **overrides}) if overrides else self._of_all
+            self._configurations[component.id] = configured
+        return Configuration(configured)
 
     @functools.cached_property
     def _of_all(self) -> _Configured:
@@ -144,5 +144,5 @@ class TaskBindings(dict[LocalReference, Any]):
         self._context = context
 
     def __missing__(self, reference: LocalReference) -> Any:
-        own = self._context.reference if reference.role == REFERENCE else self._context.state
-        return own(reference.name)
+        handle_of = self._context.reference if reference.role == REFERENCE else self._context.state
+        return handle_of(reference.name)

@@ -75,18 +75,18 @@ class Tracer:
 
     def fingerprints(self) -> dict[str, Fingerprint]:
         """Return the fingerprints so far, by component."""
-        made: dict[str, Fingerprint] = {}
+        by_component: dict[str, Fingerprint] = {}
         for (component, stream, task), tuples in self._tuples.items():
             checksum = self._checksums[component, stream, task]
             # Stream and task are mixed in, so that tuples that move between them change the sum.
             if checksum is not None:
                 checksum = mix(mix(zlib.crc32(stream.encode()) ^ (task << 32)) ^ checksum)
             streams = {} if stream == DEFAULT_STREAM else {stream: tuples}
-            own, before = Fingerprint(tuples, checksum, streams=streams), made.get(component)
-            made[component] = own if before is None else before.joined(own)
+            fingerprint, before = Fingerprint(tuples, checksum, streams=streams), by_component.get(component)
+            by_component[component] = fingerprint if before is None else before.joined(fingerprint)
         for component, skipped in self._skipped.items():
-            made[component] = made.get(component, Fingerprint()).joined(Fingerprint(0, 0, skipped))
-        return made
+            by_component[component] = by_component.get(component, Fingerprint()).joined(Fingerprint(0, 0, skipped))
+        return by_component
 
 
 def joined(parts: Iterable[Fingerprints]) -> dict[str, Fingerprint]:

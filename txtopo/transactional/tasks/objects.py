@@ -62,8 +62,8 @@ def dump_object(value: Any) -> bytes:
 
 def load_object(kind: type, frozen: bytes, bindings: Bindings) -> Any:
     """Return a new object of ``kind``, the class in this process, with a state from :func:`dump_object`."""
-    whole, state = _load(frozen, bindings)
-    if whole:
+    is_complete, state = _load(frozen, bindings)
+    if is_complete:
         return state
     loaded: Any = object.__new__(kind)
     _restore(loaded, state)
@@ -73,16 +73,16 @@ def load_object(kind: type, frozen: bytes, bindings: Bindings) -> Any:
 @functools.lru_cache(maxsize=256)
 def maker_of(kind: type, frozen: bytes) -> Callable[[], Any]:
     """Return a function that creates objects as :func:`load_object`, unpickling an immutable state only once."""
-    whole, state = _load(frozen, {})
+    is_complete, state = _load(frozen, {})
     attributes = {} if state is None else state
-    is_bare = not whole and type(attributes) is dict and not hasattr(kind, "__setstate__")
+    is_bare = not is_complete and type(attributes) is dict and not hasattr(kind, "__setstate__")
     if not is_bare or not UNCHANGEABLE.issuperset(map(type, attributes.values())):
         return lambda: load_object(kind, frozen, {})
 
     def make() -> Any:
-        made: Any = object.__new__(kind)
-        _restore(made, attributes)
-        return made
+        copy: Any = object.__new__(kind)
+        _restore(copy, attributes)
+        return copy
 
     return make
 
@@ -118,9 +118,9 @@ def _dump(content: Any) -> bytes:
     # another module elsewhere. cloudpickle, which is slower, takes along what they are.
     with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
         _BindingsPickler(buffer, protocol=5).dump(content)
-        made = buffer.getvalue()
-        if b"__main__" not in made:
-            return made
+        dumped = buffer.getvalue()
+        if b"__main__" not in dumped:
+            return dumped
     buffer = io.BytesIO()
     _BindingsCloudPickler(buffer, protocol=5).dump(content)
     return buffer.getvalue()
@@ -150,5 +150,5 @@ class _BindingsUnpickler(pickle.Unpickler):
     bindings: Bindings
 
     def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name)
-        return self.bindings.__getitem__ if found is _of_these_bindings else found
+        class_found = super().find_class(module, name)
+        return self.bindings.__getitem__ if class_found is _of_these_bindings else class_found

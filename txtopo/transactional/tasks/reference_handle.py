@@ -27,13 +27,13 @@ class ReferenceHandle(ReferenceTable, Local):
 
     @functools.cached_property
     def _table(self) -> ReferenceTable:
-        seen = None if self._planned is None else self._planned.seen(self._name)
-        if seen is None:
+        version = None if self._planned is None else self._planned.seen(self._name)
+        if version is None:
             raise StateAccessError(
                 f"the transaction was planned without a version of reference {self._name!r}: the topology had no such "
                 "reference then, or there is no transaction here"
             )
-        return self._reference.at(seen)
+        return self._reference.at(version)
 
     @property
     def version(self) -> int:

@@ -96,12 +96,12 @@ class Router:
         with user_code(target.id, attempt):
             if self._combiner is None:
                 self._combiner = _first_combiner(target, self.edge, chunk, planned_at)
-            made = None if self._combiner is None else self._combiner.combine(chunk.batch(), planned_at)
+            combined = None if self._combiner is None else self._combiner.combine(chunk.batch(), planned_at)
         # Rows that hardly become fewer would cost the same again with each chunk.
-        if made is None or made.num_rows * 2 > len(chunk):
+        if combined is None or combined.num_rows * 2 > len(chunk):
             self._may_combine = False
             return chunk
-        return Chunk(chunk.source, batch=made, is_combined=True)
+        return Chunk(chunk.source, batch=combined, is_combined=True)
 
     def check_task(self, task: int) -> None:
         """Raise a TopologyError if the target has no such task, which ``emit_direct`` named."""

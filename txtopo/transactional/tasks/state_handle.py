@@ -75,8 +75,8 @@ def _of_view(method: Callable[Concatenate[StateView, P], R], *, writes: bool = F
     def call(self: StateHandle, /, *arguments: P.args, **options: P.kwargs) -> R:
         with self._lock:
             view = self._reach_to_write() if writes else self._reach()
-            made: R = getattr(view, name)(*arguments, **options)
-            return made
+            result: R = getattr(view, name)(*arguments, **options)
+            return result
 
     return call
 
@@ -110,8 +110,8 @@ class StateHandle(MapState, Local):
         copying = None if view is None else view.copying
         self._key = None if view is None else _keys_in_utc(view.key_fields)
         self._is_copied = copying is not None or self._key is not None
-        self._copied_in = _same if copying is None else copying.copied_in
-        self._copied_out = _same if copying is None else copying.copied_out or _same
+        self._copied_in = _unchanged if copying is None else copying.copied_in
+        self._copied_out = _unchanged if copying is None else copying.copied_out or _unchanged
         self._over: tuple[TransactionAttempt, RecordLate] | None = None
 
     def end(self, attempt: TransactionAttempt, record_late: RecordLate) -> None:
@@ -161,8 +161,8 @@ class StateHandle(MapState, Local):
             make_new = of_key_and_old(in_utc, function)
             if self._key is None or not callable(function):
                 return self._update_copied(view, in_utc, make_new)
-            given = dict(zip(in_utc, keys, strict=True))  # a bolt may look its key up in a dict of its own
-            return self._update_copied(view, in_utc, lambda key, old: make_new(given[key], old))
+            keys_given = dict(zip(in_utc, keys, strict=True))  # a bolt may look its key up in a dict of its own
+            return self._update_copied(view, in_utc, lambda key, old: make_new(keys_given[key], old))
 
     def get(self, key: Key) -> Any:
         """Return the stored value of ``key``."""
@@ -202,8 +202,8 @@ class StateHandle(MapState, Local):
             if isinstance(values, Mapping):
                 # What a plain function makes of them is copied below, so they need not be, unless two become one here.
                 is_made = self._key is None and Reduction.of(function) is None
-                own = values.values() if is_made else self._each(view, values.values(), self._copied_in)
-                pairs = zip(self._keys(list(values)), own, strict=True)
+                copied = values.values() if is_made else self._each(view, values.values(), self._copied_in)
+                pairs = zip(self._keys(list(values)), copied, strict=True)
                 if self._key is None:
                     values = dict(pairs)
                 else:  # two of its keys may be one moment, of two time zones
@@ -304,7 +304,7 @@ def _keys_in_utc(fields: Fields) -> Callable[[Key], Key] | None:
     return whole
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 

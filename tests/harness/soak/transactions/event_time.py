@@ -24,7 +24,7 @@ from tests.harness.soak.transactions.topology import (
     spout_of,
 )
 from txtopo import Fields, Topology, TransactionalTopologyBuilder
-from txtopo.api.components.planned import Turn
+from txtopo.api.components.planned import BeginReason
 from txtopo.journal.entries import JournalTransaction
 from txtopo.testing.checkers import Violation
 
@@ -78,7 +78,7 @@ class TimedJudge(Judge):
         entries = self.entries_until(view.txid)
         batches = rows_of_journal(self.setup, entries)
         transactions = [transaction for entry in entries for transaction in entry.transactions]
-        is_over = bool(transactions) and transactions[-1].planned.turn is Turn.END
+        is_over = bool(transactions) and transactions[-1].planned.turn is BeginReason.END
         marks = marks_of(batches, transactions) if self.setup.idle else ()
         expected = expected_of(batches[:-1] if is_over else batches, marks)
         lines = []

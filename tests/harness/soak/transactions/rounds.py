@@ -48,7 +48,7 @@ _LOG_TAIL_CHARACTERS = 4000
 
 @attrs.frozen
 class Death:
-    """The end of an incarnation.
+    """The end of a driver.
 
     Args:
         kills: those that struck, in order.
@@ -101,17 +101,17 @@ class Round:
             Violation: the run ends in another way, makes no progress, or its tables are wrong.
         """
         self.lives += 1
-        incarnation = _Life(self, kills)
-        earlier, self._orphans = self._orphans, {incarnation.process.pid}
+        driver = _Driver(self, kills)
+        earlier, self._orphans = self._orphans, {driver.process.pid}
         try:
-            death = incarnation.run()
+            death = driver.run()
         except BaseException:
             self.kill_orphans()
             raise
-        finally:  # what an earlier driver has left alone has had the time of this incarnation
+        finally:  # what an earlier driver has left alone has had the time of this one
             for session in earlier:
                 kill_session(session)
-        if not incarnation.spares_others:
+        if not driver.spares_others:
             self.kill_orphans()
         self.judge.check_view()
         tables = folder_at(self.setup.output)
@@ -124,7 +124,7 @@ class Round:
         return death
 
     def check_end(self) -> int:
-        """Check that all tables are exact once an incarnation has finished; return the number of transactions."""
+        """Check that all tables are exact once a driver has finished; return the number of transactions."""
         topology, config = topology_of(self.setup), config_of(self.setup)
         store = make_store(topology.plan, config)
         try:
@@ -159,7 +159,7 @@ def _committed(end: JournalEnd) -> int:
     return end.header.committed if end.last is None else end.last.first - 1
 
 
-class _Life:
+class _Driver:
     """One process of the topology, with all that it starts."""
 
     def __init__(self, owner: Round, kills: tuple[Kill, ...]) -> None:

@@ -29,7 +29,7 @@ def progress_of(emitted=(), acked=(), start=0, **options):
     if emitted:
         read(made, *emitted)
     for offset in acked:
-        made.done(offset)
+        made.record_done(offset)
     return made
 
 
@@ -63,7 +63,7 @@ def test_acked_ranges_travel():
     heir = PartitionProgress(P, 2, acked=parsed.acked)
     assert [offset for offset in range(2, 10) if heir.is_acked(offset)] == [3, 4, 5, 9]
     assert [each.offset for each in read(heir, 2)] == [2]
-    heir.done(2)
+    heir.record_done(2)
     assert heir.next_commit() == 6, "6 was not polled yet by the heir, and exists for all it knows; 9 waits"
 
 
@@ -115,7 +115,7 @@ def test_near_targets_are_read_up_to():
     assert [made.seek_target(0, near) for near in (1, 2)] == [7, None]
     made.position = 8
     assert made.seek_target(0, 5) == 7
-    made.done(7)
+    made.record_done(7)
     assert [made.seek_target(0, near) for near in (1, 2)] == [10, None]
 
 

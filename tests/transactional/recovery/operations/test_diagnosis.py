@@ -33,7 +33,7 @@ def diagnosed(
     lead = store.take_lead("top", "test", 100)
     coordinator_state = CoordinatorState(store, lead, "top")
     if mark is not None:
-        coordinator_state.found("life", mark)
+        coordinator_state.found("life", mark, {})
     return diagnose(subject, CoordinatorState(store, lead, "top"))
 
 

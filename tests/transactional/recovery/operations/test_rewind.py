@@ -17,7 +17,7 @@ from txtopo.journal.folders import find_journal
 from txtopo.journal.journal import read_journal
 from txtopo.journal.search import JournalSearch, SearchSizes
 from txtopo.journal.writer import JournalWriter
-from txtopo.testing.simulation.tables import SimulatedStateTable
+from txtopo.testing.simulation.tables.table import SimulatedStateTable
 from txtopo.transactional.recovery.coordinator_state import CommittedMark
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject

@@ -32,9 +32,9 @@ class Root:
     open: set[tuple[int, int]] = attrs.field(factory=set)
     """The tuples of its tree that are neither acked nor failed: the token and the task of each."""
     sent_to: set[int] = attrs.field(factory=set)
-    """The incarnations that tuples of its tree were sent to."""
+    """The generations that tuples of its tree were sent to."""
     told_of: dict[int, set[int]] = attrs.field(factory=dict)
-    """By incarnation, the incarnations in the messages that it sends to the acker: those that the root was sent to, if
+    """By generation, the generations in the messages that it sends to the acker: those that the root was sent to, if
     it has the spout task, and those that tuples anchored to an acked input were sent to."""
     is_failed: bool = False
     """Whether a tuple of its tree failed."""
@@ -53,14 +53,14 @@ class Unacked:
     """The tuple itself. The reference keeps Python from giving its ``id()`` to another tuple."""
     token: int
     sent_to: set[int] = attrs.field(factory=set)
-    """The incarnations that tuples anchored to it were sent to."""
+    """The generations that tuples anchored to it were sent to."""
 
 
 @attrs.define(eq=False)
 class Account:
-    """One incarnation of a worker, as the ledger sees it."""
+    """One generation of a worker, as the ledger sees it."""
 
-    incarnation: int
+    generation: int
     unacked: dict[int, Unacked] = attrs.field(factory=dict)
     """The inputs that its tasks hold, by ``id()``."""
     tasks: dict[int, int] = attrs.field(factory=dict)
@@ -88,7 +88,7 @@ class Ledger:
     components: Mapping[int, str]
     say: Callable[[str], None] | None = None
     dead: set[int] = attrs.field(factory=set)
-    """The dead incarnations that the driver has announced."""
+    """The dead generations that the driver has announced."""
     emitted: int = 0
     """How many roots were emitted."""
     acked: int = 0
@@ -119,13 +119,13 @@ class Ledger:
         return root
 
     def sent_root(
-        self, account: Account, root: Root, token: int, tasks: Iterable[int], incarnations: Collection[int]
+        self, account: Account, root: Root, token: int, tasks: Iterable[int], generations: Collection[int]
     ) -> None:
-        """Record the tasks that a root was sent to, and their incarnations."""
+        """Record the tasks that a root was sent to, and their generations."""
         self._roots_of[token] = (root,)
         root.open.update((token, task) for task in tasks)
-        root.sent_to.update(incarnations)
-        root.told_of[account.incarnation] = set(incarnations)
+        root.sent_to.update(generations)
+        root.told_of[account.generation] = set(generations)
         if root.outcome is None:  # without ackers, a root is acked before its emit returns
             account.roots[root.serial] = root
 
@@ -135,20 +135,20 @@ class Ledger:
         anchors: Iterable[Any],
         token: int,
         tasks: Collection[int],
-        incarnations: Collection[int],
+        generations: Collection[int],
     ) -> None:
         """Record a tuple that a bolt has emitted; it joins the trees of those anchors that the bolt holds."""
         unacked = [account.unacked[id(anchor)] for anchor in anchors if id(anchor) in account.unacked]
         roots: dict[int, Root] = {}
         for each in unacked:
-            each.sent_to.update(incarnations)
+            each.sent_to.update(generations)
             for root in self._roots_of.get(each.token, ()):
                 roots[root.serial] = root
         if roots:
             self._roots_of[token] = tuple(roots.values())
         for root in roots.values():
             root.open.update((token, task) for task in tasks)
-            root.sent_to.update(incarnations)
+            root.sent_to.update(generations)
 
     def received(self, account: Account, tuple: Any, token: int, task: int) -> None:
         """Record an input of a task, if it belongs to a tree."""
@@ -165,7 +165,7 @@ class Ledger:
         task = account.tasks.pop(id(tuple))
         for root in self._roots_of[unacked.token]:
             root.open.discard((unacked.token, task))
-            root.told_of.setdefault(account.incarnation, set()).update(unacked.sent_to)
+            root.told_of.setdefault(account.generation, set()).update(unacked.sent_to)
 
     def tuple_failed(self, account: Account, tuple: Any) -> None:
         """Record a failure; ignore a tuple that the task does not hold."""
@@ -315,10 +315,10 @@ class Ledger:
         root.outcome = outcome
         if self.say is not None:
             self.say(f"{_name(root)} is {outcome}")
-        # A root that this incarnation does not have is one of an earlier incarnation. Or it is acked within its emit,
+        # A root that this generation does not have is one of an earlier generation. Or it is acked within its emit,
         # before any tuple of it is open.
         if account.roots.pop(root.serial, None) is None and root.open:
-            self._break(f"{_name(root)} was {outcome} in another incarnation of its spout task")
+            self._break(f"{_name(root)} was {outcome} in another generation of its spout task")
 
 
 def named(tuple: Any) -> str:

@@ -86,15 +86,15 @@ class WatchedProcess:
     def __init__(self, world: Surroundings, process: Process) -> None:
         self.world = world
         self.ledger = world.ledger
-        self.account = Account(process.incarnation)
+        self.account = Account(process.generation)
         self._process = process
 
-    def incarnations_of(self, tasks: Sequence[int]) -> list[int]:
-        """Return the incarnations of tasks' workers, as this process knows them: a frame goes to these."""
+    def generations_of(self, tasks: Sequence[int]) -> list[int]:
+        """Return the generations of tasks' workers, as this process knows them: a frame goes to these."""
         worker_of = self.world.assignment.worker_of
         here, directory = self._process.number, self._process.directory
         of_task = [worker_of[t] for t in tasks]
-        return [self.account.incarnation if n == here else directory[n].incarnation for n in of_task]
+        return [self.account.generation if n == here else directory[n].generation for n in of_task]
 
     def step(self, where: str) -> None:
         """Draw whether the component raises an exception here."""
@@ -120,7 +120,7 @@ class WatchedProcess:
             world.assignment,
             process.number,
             world.config,
-            {**process.directory.incarnations, process.number: process.incarnation},
+            {**process.directory.generations, process.number: process.generation},
             make_object=make_object,
             send=process.send,
             clock=world.clock,
@@ -256,7 +256,7 @@ class _WatchedSpoutCollector(SpoutOutputCollector):
         root = None if message_id is None else ledger.begin(message_id)
         tasks = send(_with_token(values, token), root)
         if root is not None:
-            ledger.sent_root(process.account, root, token, tasks, process.incarnations_of(tasks))
+            ledger.sent_root(process.account, root, token, tasks, process.generations_of(tasks))
         process.step("after a spout has emitted")
         return tasks
 
@@ -322,7 +322,7 @@ class _WatchedBoltCollector(OutputCollector):
             ledger.anchored_late(account, self._task, values, _listed(anchors))
             raise
         if anchors is not None:
-            ledger.sent(account, _listed(anchors), token, tasks, process.incarnations_of(tasks))
+            ledger.sent(account, _listed(anchors), token, tasks, process.generations_of(tasks))
         if account.acked is not None:
             ledger.emitted_after_ack(account, self._task, values, _listed(anchors))
         process.step("after a bolt has emitted")

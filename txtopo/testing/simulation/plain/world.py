@@ -42,7 +42,7 @@ TIMEOUTS_MAX = 20
 QUIET_TIMEOUTS = 3
 """Message timeouts without a message to an acker, after which ackers must have forgotten everything."""
 TREE_BYTES_MAX = 200
-"""Memory of a tree in an acker: its numbers as objects, without the bits of incarnations."""
+"""Memory of a tree in an acker: its numbers as objects, without the bits of generations."""
 WORKERS_MAX = 4
 MAY_BE_LEFT = ("trees in ackers", "queued tuples")
 """What may be left when a run ends: an acker keeps a message that comes after its root was settled as a tree; and ticks
@@ -186,9 +186,9 @@ class PlainWorld(Surroundings):
         self._may_end_early = self.random.random() < 0.5  # noqa: PLR2004
         """Whether workers report that nothing happens any more, so that the driver ends the run once all is done."""
         self._watched: dict[int, WatchedProcess] = {}
-        """By incarnation."""
+        """By generation."""
         self._workers: dict[int, Worker] = {}
-        """By incarnation."""
+        """By generation."""
         self._fabric = Fabric(
             workers,
             self.random,
@@ -228,7 +228,7 @@ class PlainWorld(Surroundings):
 
     def dissolve(self) -> None:
         """Drop all references; see :meth:`Schedule.dissolve`."""
-        for process in self._fabric.by_incarnation.values():
+        for process in self._fabric.by_generation.values():
             vars(process).clear()
         vars(self._fabric).clear()
         vars(self).clear()
@@ -258,13 +258,13 @@ class PlainWorld(Surroundings):
     # -- what the fabric asks
 
     def _make_body(self, process: Process) -> Worker:
-        self._watched[process.incarnation] = WatchedProcess(self, process)
-        worker = self._workers[process.incarnation] = self._watched[process.incarnation].make_worker()
+        self._watched[process.generation] = WatchedProcess(self, process)
+        worker = self._workers[process.generation] = self._watched[process.generation].make_worker()
         return worker
 
     def _check_stopped(self, process: Process) -> None:
         """Unless a stop was requested, check that all roots of a worker that is told to stop are settled."""
-        left = self._workers[process.incarnation].left()
+        left = self._workers[process.generation].left()
         left = {name: count for name, count in left.items() if count and name not in MAY_BE_LEFT}
         if left and not self._is_asked_to_stop:
             raise Violation(f"the run has ended by itself while worker {process.number} has {left}")
@@ -291,12 +291,12 @@ class PlainWorld(Surroundings):
 
     def _receive(self, process: Process, sender: int, frame: bytes) -> None:
         """Let a frame arrive once, twice or never."""
-        where = ("a frame of incarnation", sender, "to", process.incarnation)
+        where = ("a frame of generation", sender, "to", process.generation)
         if self.strikes(Fault.LOSSES, *where):
             self._has_lost = True
             return
         if self.is_logged:
-            self.log(f"a frame of incarnation {sender} comes to {process.incarnation}: {len(frame)} bytes")
+            self.log(f"a frame of generation {sender} comes to {process.generation}: {len(frame)} bytes")
         process.receive(sender, frame)
         if self.strikes(Fault.DOUBLES, *where):
             self._has_lost = True
@@ -360,8 +360,8 @@ class PlainWorld(Surroundings):
     def _check_trees(self) -> None:
         """Check that ackers hold as much for a large tree as for a small one."""
         bound = TREE_BYTES_MAX + len(self._workers)
-        for incarnation in self._living():
-            fits = self._workers[incarnation].tree_bytes_max() <= bound
+        for generation in self._living():
+            fits = self._workers[generation].tree_bytes_max() <= bound
             require(fits, f"a tree takes {bound} bytes at most in an acker")
 
     def _check_nothing_left(self) -> None:
@@ -381,8 +381,8 @@ class PlainWorld(Surroundings):
         return goes_on
 
     def _living(self) -> Iterator[int]:
-        """Yield the incarnations that live and were welcomed."""
-        return (process.incarnation for process in self._fabric.processes if process.body is not None)
+        """Yield the generations that live and were welcomed."""
+        return (process.generation for process in self._fabric.processes if process.body is not None)
 
     def _accounts(self) -> list[Account]:
-        return [self._watched[incarnation].account for incarnation in self._living()]
+        return [self._watched[generation].account for generation in self._living()]

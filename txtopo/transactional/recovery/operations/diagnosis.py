@@ -14,7 +14,7 @@ incarnation of the topology. Transactions that are begun and not committed begin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -29,7 +29,7 @@ from txtopo.journal.search import JournalSearch
 from txtopo.text.words import NOTHING_CHANGED
 from txtopo.transactional.recovery import plans
 from txtopo.transactional.recovery.checkpoints import JOURNAL, Checkpoint, checkpoint_of, checkpoints_in
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark, rooms_of, tables_of
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark
 from txtopo.transactional.recovery.divergence import (
     CoordinatorRecord,
     Divergence,
@@ -38,6 +38,7 @@ from txtopo.transactional.recovery.divergence import (
     find_incomplete,
 )
 from txtopo.transactional.recovery.operations.ways import Ways
+from txtopo.transactional.recovery.tables import descriptions_of, next_number, rooms_of, tables_of
 
 _ADOPTABLE = {DivergenceKind.FOREIGN_CHANGE, DivergenceKind.NEWER_EPOCH}
 _NOT_OURS = {DivergenceKind.NO_TABLE_OF_OURS, DivergenceKind.OTHER_OWNER}
@@ -148,172 +149,252 @@ class Diagnosis:
 
 def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage: Sequence[str] = ()) -> Diagnosis:
     """Inspect coordinator state, known ``damage`` aside, journal and tables, and propose a repair."""
-    descriptions = descriptions_of(subject.tables())
-    parts, journal_problem = _journal(subject, coordinator_state, descriptions)
-    record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, lambda: parts)
-    damage = (*damage, *_damage_of_state(coordinator_state, record))
-    plan = plans.recorded_plan(coordinator_state)
-    if isinstance(plan, plans.NewNames):
-        raise StopError(f"a {plan.command} was interrupted: {plan.way_on}; nothing was changed")
-    if plan is not None and _was_finished(subject, plan, record, parts):
-        damage = (*damage, f"the coordinator state is from the midst of a {plan.command} that was finished since")
-        plan = None
-    found = _Found.of(subject, record, parts, plan, descriptions, is_damaged=bool(damage))
-    number = _next_number(subject, coordinator_state)
-    go_to, rolled_back, obstacles = found.proposal(subject, record, parts, number, is_damaged=bool(damage))
-    can_move = all(divergence.kind not in _NOT_OURS for divergence in found.divergences) and _all_movable(subject)
-    epochs = [*(table.epoch for table in found.every_description.values()), *(part.header.epoch for part in parts)]
-    return Diagnosis(
-        record=record,
-        descriptions=found.every_description,
-        apart={name: found.backfills.get(name) for name in found.apart},
-        divergences=found.divergences,
-        damage=damage,
-        journal_txid=max(
-            (checkpoint.txid for checkpoint in found.checkpoints if checkpoint.source == JOURNAL), default=None
-        ),
-        journal_problem=journal_problem,
-        epoch_min=1 + max(epochs, default=0),
-        unfinished=plan,
-        go_to=go_to,
-        rolled_back=rolled_back,
-        obstacles=obstacles,
-        adopt=None if damage else found.adopt(),
-        anew=plans.StartAnew(number, _present(found.checkpoints, parts)) if can_move else None,
-        number=number,
-    )
+    return _Examination(subject, coordinator_state, damage).diagnosis()
 
 
-def _next_number(subject: RepairSubject, coordinator_state: CoordinatorState) -> int:
-    """Return a number above those of all that is aside, so that no repair overwrites what an earlier one has kept."""
-    aside = [*coordinator_state.values.asides(), *journal_asides(subject.metadata_dir, subject.topology_id)]
-    return 1 + max([0, *aside, *(number for table in subject.tables().values() for number in table.asides())])
+class _Examination:
+    """Coordinator state, journal and tables as they are found, and what follows from that."""
 
+    def __init__(self, subject: RepairSubject, coordinator_state: CoordinatorState, damage: Sequence[str]) -> None:
+        self._subject = subject
+        self._coordinator_state = coordinator_state
+        self._every = subject.tables()
+        self._every_description = descriptions_of(self._every)
+        self._parts, self._journal_problem = self._journal()
+        last_store = self._parts[-1].header.store if self._parts else ""
+        self._record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, last_store)
+        self._damage = [*damage, *self._damage_of_state()]
+        self._unfinished = self._unfinished_plan()
+        self._backfills = unfinished_backfills(subject.metadata_dir, subject.topology_id, self._joined())
+        """The states of backfills that have not joined the topology, each with its last transaction."""
+        self._apart: list[str] = []
+        """The states that are no part of a repair."""
+        self._checkpoints: list[Checkpoint] = []
+        self._divergences = self._compare()
 
-@attrs.frozen
-class _Found:
-    """What was found of a topology, and what of it is no part of a repair."""
+    def diagnosis(self) -> Diagnosis:
+        """Return what was found, and the proposal."""
+        subject = self._subject
+        asides = [*self._coordinator_state.values.asides(), *journal_asides(subject.metadata_dir, subject.topology_id)]
+        number = next_number(asides, self._every.values())
+        go_to, rolled_back, obstacles = self._proposal(number)
+        is_movable = all(state.table() is not None for state in subject.states.values() if state.is_durable)
+        can_move = is_movable and all(found.kind not in _NOT_OURS for found in self._divergences)
+        newest_epochs = (
+            *(table.epoch for table in self._every_description.values()),
+            *(part.header.epoch for part in self._parts),
+        )
+        return Diagnosis(
+            record=self._record,
+            descriptions=self._every_description,
+            apart={name: self._backfills.get(name) for name in self._apart},
+            divergences=self._divergences,
+            damage=tuple(self._damage),
+            journal_txid=max((point.txid for point in self._checkpoints if point.source == JOURNAL), default=None),
+            journal_problem=self._journal_problem,
+            epoch_min=1 + max(newest_epochs, default=0),
+            unfinished=self._unfinished,
+            go_to=go_to,
+            rolled_back=rolled_back,
+            obstacles=obstacles,
+            adopt=None if self._damage else self._adopt(),
+            anew=plans.StartAnew(number, self._present()) if can_move else None,
+            number=number,
+        )
 
-    every_description: Mapping[str, TableDescription]
-    backfills: Mapping[str, int]
-    """The states of backfills that have not joined the topology, each with its last transaction."""
-    apart: Collection[str]
-    """The states that are no part of a repair."""
-    divergences: tuple[Divergence, ...]
-    checkpoints: list[Checkpoint]
+    def _journal(self) -> tuple[list[JournalPart], str | None]:
+        """Return what the journal says of where the topology is or can be brought to, and what is wrong with it.
 
-    @classmethod
-    def of(  # noqa: PLR0913 - all that was read
-        cls,
-        subject: RepairSubject,
-        record: CoordinatorRecord,
-        parts: list[JournalPart],
-        plan: plans.Repair | None,
-        descriptions: Mapping[str, TableDescription],
-        *,
-        is_damaged: bool,
-    ) -> _Found:
-        """Compare the tables, of which there are descriptions."""
-        backfills = unfinished_backfills(subject.metadata_dir, subject.topology_id, _joined(record, parts))
-        every = subject.tables()
-        apart = [name for name in every if name in backfills and name not in record.committed.states]
+        Of a week it has millions of groups. At most of them, a table has no version any more.
+        """
+        state = self._coordinator_state
+        txids = {state.committed().txid, *(point.txid for point in state.points().points)}
+        for name, description in self._every_description.items():
+            txids |= {description.last_txid or 0, *self._every[name].all_kept()}
+        try:
+            return self._subject.journal().around(txids), None
+        except DivergenceError as error:
+            return [], error.message
+
+    def _damage_of_state(self) -> Iterator[str]:
+        state, group = self._coordinator_state, self._record.group
+        looks = (
+            lambda: state.begun(self._record.committed.txid),
+            lambda: group is None or self._record.notes or state.notes_of(group),
+        )
+        for look in looks:
+            try:
+                look()
+            except DivergenceError as error:
+                yield error.message
+
+    def _unfinished_plan(self) -> plans.Repair | None:
+        plan = plans.recorded_plan(self._coordinator_state)
+        if isinstance(plan, plans.NewNames):
+            raise StopError(f"a {plan.command} was interrupted: {plan.way_on}; nothing was changed")
+        if plan is not None and self._was_finished(plan):
+            self._damage.append(f"the coordinator state is from the midst of a {plan.command} that was finished since")
+            return None
+        return plan
+
+    def _was_finished(self, plan: plans.Repair) -> bool:
+        """Whether the topology has run since: then the coordinator state with the plan was restored from a backup."""
+        incarnation = plan.incarnation if isinstance(plan, plans.GoTo) else self._record.incarnation
+        own = [part for part in self._parts if part.header.incarnation == incarnation]
+        if isinstance(plan, plans.GoTo | plans.Join | plans.Adopt):
+            return plan.epoch > 0 and any(part.header.epoch > plan.epoch for part in own if part.entries)
+        if isinstance(plan, plans.BeginEmpty):
+            begun = (table for name, table in self._every_description.items() if name in plan.states)
+            is_written = any((table.last_txid or 0) > plan.txid for table in begun if table.incarnation == incarnation)
+            return is_written or any(part.header.epoch >= plan.epoch for part in own)
+        # What is moved aside is there again.
+        is_aside = plan.number in journal_asides(self._subject.metadata_dir, self._subject.topology_id)
+        again = (plan.number in table.asides() and table.look() is not None for table in self._every.values())
+        return (is_aside and bool(self._parts)) or any(again)
+
+    def _joined(self) -> dict[str, str]:
+        """Return the identities of the tables of all states that the topology has, or has had, by name.
+
+        The journal may name those of a backfill that died just before it joined. A header without entries alone means
+        nothing, unless there is no coordinator state that would know better.
+        """
+        parts, record = self._parts, self._record
+        meant = [part for part in parts if part.entries or (record.incarnation is None and part is parts[-1])]
+        return {**identities_in(meant), **{name: mark.identity for name, mark in record.committed.states.items()}}
+
+    def _compare(self) -> tuple[Divergence, ...]:
+        """Compare the tables; find which states are apart, and the checkpoints of the others."""
+        subject, record, apart = self._subject, self._record, self._apart
+        apart += [name for name in self._every if name in self._backfills and name not in record.committed.states]
         # The plan sets these tables aside, and incomplete states are reported: neither is compared with its mark.
-        to_begin = plan.states if isinstance(plan, plans.BeginEmpty) else ()
+        to_begin = self._unfinished.states if isinstance(self._unfinished, plans.BeginEmpty) else ()
         incomplete = find_incomplete(record.when_recovered(), subject.states, subject.optional, [*to_begin, *apart])
-        others = {name: table for name, table in every.items() if name not in apart}
-        compared = find_divergences(record, others, [*to_begin, *(divergence.state for divergence in incomplete)])
-        new = [divergence.state for divergence in incomplete if divergence.kind is DivergenceKind.NEW]
-        if compared or is_damaged or len(new) < len(incomplete):
+        others = {name: table for name, table in self._every.items() if name not in apart}
+        compared = find_divergences(record, others, [*to_begin, *(found.state for found in incomplete)])
+        new = [found.state for found in incomplete if found.kind is DivergenceKind.NEW]
+        if compared or self._damage or len(new) < len(incomplete):
             apart += new  # a repair of the others leaves them as they are: what they lack, a backfill gives them
-        own = {name: description for name, description in descriptions.items() if name not in apart}
-        checkpoints = _checkpoints(subject, record, own, parts)
-        if record.incarnation is None and any(checkpoint.txid for checkpoint in checkpoints):
-            known = {*apart, *subject.optional, *(name for checkpoint in checkpoints for name in checkpoint.states)}
-            apart += [name for name in every if name not in known]
-        divergences = tuple(divergence for divergence in (*compared, *incomplete) if divergence.state not in apart)
-        return cls(descriptions, backfills, apart, divergences, checkpoints)
+        self._checkpoints = self._all_checkpoints()
+        if record.incarnation is None and any(point.txid for point in self._checkpoints):
+            known = {*apart, *subject.optional, *(name for point in self._checkpoints for name in point.states)}
+            apart += [name for name in self._every if name not in known]
+        return tuple(found for found in (*compared, *incomplete) if found.state not in apart)
 
     @property
-    def descriptions(self) -> dict[str, TableDescription]:
+    def _descriptions(self) -> dict[str, TableDescription]:
         """Those of the tables that are a part of a repair."""
-        return {name: table for name, table in self.every_description.items() if name not in self.apart}
+        return {name: found for name, found in self._every_description.items() if name not in self._apart}
 
-    @property
-    def is_of_other_timeline(self) -> bool:
-        """Whether a table is of another timeline than the coordinator state."""
-        return any(divergence.kind is DivergenceKind.OTHER_TIMELINE for divergence in self.divergences)
+    def _all_checkpoints(self) -> list[Checkpoint]:
+        """Return all possible checkpoints, newest first; 0 only if no table was written, else it is *starting anew*."""
+        subject, record, descriptions = self._subject, self._record, self._descriptions
+        known = {record.incarnation, *(table.incarnation for table in descriptions.values())}
+        incarnations = sorted(incarnation for incarnation in known if incarnation is not None)
+        found = [
+            point
+            for incarnation in incarnations
+            for point in checkpoints_in(self._parts, subject.topology_id, incarnation, subject.states, descriptions)
+        ]
+        if record.incarnation is not None:
+            found.append(checkpoint_of(record.committed, record.incarnation, subject.spouts, record.timeline))
+        found = [point for point in found if point.txid > 0]
+        if not any(table.last_txid for table in descriptions.values()):
+            found += [Checkpoint(0, None, own, subject.spouts, {}, "the tables") for own in incarnations]
+        return sorted(found, key=lambda point: -point.txid)
 
-    def proposal(
-        self,
-        subject: RepairSubject,
-        record: CoordinatorRecord,
-        parts: list[JournalPart],
-        number: int,
-        *,
-        is_damaged: bool,
-    ) -> tuple[plans.GoTo | None, tuple[str, ...], tuple[str, ...]]:
+    def _proposal(self, number: int) -> tuple[plans.GoTo | None, tuple[str, ...], tuple[str, ...]]:
         """Return the best plan, the states that it rolls back, and the obstacles to a better one."""
-        tables = {name: table for name, table in subject.tables().items() if name not in self.apart}
+        subject = self._subject
         ways = _WaysOfApart(
-            record=record,
-            tables=tables,
-            descriptions=self.descriptions,
-            divergences=self.divergences,
+            record=self._record,
+            tables={name: table for name, table in self._every.items() if name not in self._apart},
+            descriptions=self._descriptions,
+            divergences=self._divergences,
             optional=subject.optional,
-            backfilled=backfills_of(subject.metadata_dir, parts) if parts else (),
-            unfinished=self.backfills,
+            backfilled=backfills_of(subject.metadata_dir, self._parts) if self._parts else (),
+            unfinished=self._backfills,
         )
-        go_to, rolled_back, obstacles = ways.best(self.checkpoints, subject.spouts, number, is_damaged=is_damaged)
-        if go_to is not None:
-            last_txids = {} if go_to.is_as_it_is else _last_of_states(self.checkpoints, parts, go_to.incarnation)
-            after, until = self.unseen(go_to, record, tables)
-            go_to = attrs.evolve(
-                go_to, until=self.until(go_to), unseen_after=after, unseen_until=until, last_txids=last_txids
-            )
-        return go_to, rolled_back, obstacles
+        seen: list[str] = []
+        for checkpoint, is_as_it_is in self._candidates():
+            rolled_back, obstacles = ways.rollbacks(checkpoint)
+            if not obstacles:
+                go_to = ways.plan(checkpoint, number, is_as_it_is=is_as_it_is)
+                return self._completed(go_to), rolled_back, tuple(seen)
+            seen += [obstacle for obstacle in obstacles if obstacle not in seen and not is_as_it_is]
+        return None, (), tuple(seen)
 
-    def until(self, go_to: plans.GoTo) -> int:
-        """Return the last transaction that was committed.
+    def _candidates(self) -> Iterator[tuple[Checkpoint, bool]]:
+        """Yield the checkpoints, best first, and whether it is where everything is already."""
+        record = self._record
+        # A newer epoch is no obstacle, because the repair takes one above it.
+        is_adoptable = all(found.kind in _ADOPTABLE for found in self._divergences)
+        if is_adoptable and record.incarnation is not None and not self._damage:
+            own = checkpoint_of(record.committed, record.incarnation, self._subject.spouts, record.timeline)
+            # A table that has the group in progress stays there, so each is taken at the txid that it is at.
+            states = {
+                name: attrs.evolve(own.states.get(name, StateMark("", None)), txid=table.last_txid)
+                for name, table in self._descriptions.items()
+            }
+            yield attrs.evolve(own, states=states), True
+        yield from ((point, False) for point in self._checkpoints)
 
-        A table that has the last group proves that it was committed, also if another one was restored since. What a
-        table or coordinator state of another timeline has is undone already, or nobody knows its metadata.
-        """
-        is_other, incarnation = self.is_of_other_timeline, go_to.incarnation
-        tables = () if is_other else self.descriptions.values()
-        known = [checkpoint for checkpoint in self.checkpoints if not is_other or checkpoint.source == JOURNAL]
-        return max(
-            [
-                go_to.txid,
-                *(table.last_txid or 0 for table in tables if table.incarnation == incarnation),
-                *(checkpoint.txid for checkpoint in known if checkpoint.incarnation == incarnation),
-            ]
+    def _completed(self, go_to: plans.GoTo) -> plans.GoTo:
+        """Return a plan with what is known of the transactions after it."""
+        own = [point for point in self._checkpoints if point.incarnation == go_to.incarnation]
+        tables = {n: found for n, found in self._descriptions.items() if found.incarnation == go_to.incarnation}
+        # The last transaction that was committed. A table that has the last group proves that it was, also if another
+        # one was restored since. What a table or coordinator state of another timeline has is undone already, or
+        # nobody knows its metadata.
+        is_other = any(found.kind is DivergenceKind.OTHER_TIMELINE for found in self._divergences)
+        reached = [] if is_other else [found.last_txid or 0 for found in tables.values()]
+        entered = [point for point in own if point.source == JOURNAL]
+        until = max([go_to.txid, *reached, *(point.txid for point in (entered if is_other else own))])
+        # Since a turn that the journal has not seen, tables or coordinator state have gone another way: what they took
+        # from the source may be gone from there, and nobody could say so.
+        ways: list[tuple[int, int]] = []
+        if entered:
+            epoch, turns = entered[0].timeline.epoch, self._record.timeline.turns
+            ways = [(turn.txid, self._record.committed.txid) for turn in turns if turn.epoch > epoch]
+            ends = {name: self._every[name].turned_to(epoch) for name in tables}
+            ways += [(end, tables[name].last_txid or 0) for name, end in ends.items() if end is not None]
+        unseen = [(end, last) for end, last in ways if last > end]
+        return attrs.evolve(
+            go_to,
+            until=until,
+            unseen_after=min((end for end, _ in unseen), default=0),
+            unseen_until=max((last for _, last in unseen), default=0),
+            last_txids={} if go_to.is_as_it_is else self._last_of_states(go_to.incarnation),
         )
 
-    def unseen(self, go_to: plans.GoTo, record: CoordinatorRecord, tables: Mapping[str, StateTable]) -> tuple[int, int]:
-        """Return after which transaction, and up to which, tables or coordinator state have gone another way.
-
-        Since a turn that the journal has not seen: what they took from the source may be gone from there, and nobody
-        could say so. (0, 0) if they have not.
-        """
-        known = [e.timeline for e in self.checkpoints if e.source == JOURNAL and e.incarnation == go_to.incarnation]
-        if not known:
-            return 0, 0
-        epoch = known[0].epoch
-        ways = [(turn.txid, record.committed.txid) for turn in record.timeline.turns if turn.epoch > epoch]
-        for name, description in self.descriptions.items():
-            end = tables[name].turned_to(epoch) if description.incarnation == go_to.incarnation else None
-            ways += [] if end is None else [(end, description.last_txid or 0)]
-        ways = [(end, last) for end, last in ways if last > end]
-        return min((end for end, _ in ways), default=0), max((last for _, last in ways), default=0)
-
-    def adopt(self) -> plans.Adopt | None:
+    def _adopt(self) -> plans.Adopt | None:
         """Return the plan to accept other writers' changes; None if that would not help."""
-        foreign = tuple(
-            divergence.state for divergence in self.divergences if divergence.kind is DivergenceKind.FOREIGN_CHANGE
-        )
-        is_writable = all(description.alteration is None for description in self.descriptions.values())
-        can_adopt = foreign and is_writable and all(divergence.kind in _ADOPTABLE for divergence in self.divergences)
+        foreign = tuple(found.state for found in self._divergences if found.kind is DivergenceKind.FOREIGN_CHANGE)
+        is_writable = all(table.alteration is None for table in self._descriptions.values())
+        can_adopt = foreign and is_writable and all(found.kind in _ADOPTABLE for found in self._divergences)
         return plans.Adopt(foreign) if can_adopt else None
+
+    def _last_of_states(self, incarnation: str) -> dict[str, int]:
+        """Return the states of an incarnation, each with the last transaction that its table may have.
+
+        The last group in the journal counts: a state that the code lacks may have it, as no look at its table can tell.
+        """
+        last_txids: dict[str, int] = {}
+        for checkpoint in self._checkpoints:
+            if checkpoint.incarnation == incarnation:
+                for name, mark in checkpoint.states.items():
+                    last_txids[name] = max(last_txids.get(name, 0), mark.txid or 0)
+        epoch = next((p.header.epoch for p in reversed(self._parts) if p.header.incarnation == incarnation), None)
+        # Of its last coordinator, whose last file may have none yet.
+        own = [entry for part in self._parts if part.header.epoch == epoch for entry in part.entries]
+        return last_txids | dict.fromkeys(own[-1].states, own[-1].last) if own else last_txids
+
+    def _present(self) -> dict[str, int]:
+        """Return the states that the topology has now, each with the last transaction that its table may have."""
+        if not self._checkpoints:
+            return {}
+        newest = self._checkpoints[0]
+        last_txids = self._last_of_states(newest.incarnation)
+        return {name: txid for name, txid in last_txids.items() if name not in newest.states or newest.has(name)}
 
 
 @attrs.frozen(kw_only=True)
@@ -323,33 +404,6 @@ class _WaysOfApart(Ways):
     divergences: tuple[Divergence, ...]
     kept: Mapping[str, Collection[int]] = attrs.field(factory=dict, init=False)
     """Nothing: few checkpoints are asked for, so each table is."""
-
-    def best(
-        self, checkpoints: list[Checkpoint], spouts: Mapping[str, str], number: int, *, is_damaged: bool
-    ) -> tuple[plans.GoTo | None, tuple[str, ...], tuple[str, ...]]:
-        """Return the best plan, the states that it rolls back, and the obstacles to a better one."""
-        # A newer epoch is no obstacle, because the repair takes one above it.
-        is_as_it_is = (
-            all(divergence.kind in _ADOPTABLE for divergence in self.divergences)
-            and self.record.incarnation is not None
-        )
-        if is_as_it_is and not is_damaged:
-            assert self.record.incarnation is not None, "there is coordinator state"
-            own = checkpoint_of(self.record.committed, self.record.incarnation, spouts, self.record.timeline)
-            # A table that has the group in progress stays there, so each is taken at the txid that it is at.
-            at = {name: description.last_txid for name, description in self.descriptions.items()}
-            marks = {name: own.states.get(name, StateMark("", None)) for name in at}
-            own = attrs.evolve(own, states={name: attrs.evolve(mark, txid=at[name]) for name, mark in marks.items()})
-            rolled_back, obstacles = self.rollbacks(own)
-            if not obstacles:
-                return self.plan(own, number, is_as_it_is=True), rolled_back, ()
-        seen: list[str] = []
-        for checkpoint in checkpoints:
-            rolled_back, obstacles = self.rollbacks(checkpoint)
-            if not obstacles:
-                return self.plan(checkpoint, number, is_as_it_is=False), rolled_back, tuple(seen)
-            seen += [obstacle for obstacle in obstacles if obstacle not in seen]
-        return None, (), tuple(seen)
 
     def _is_kept(self, name: str, txid: int) -> bool:
         return self.tables[name].is_kept(txid)
@@ -370,135 +424,3 @@ class _WaysOfApart(Ways):
             return None
         where = "a rewind or a repair has undone, or has not seen, what came after"
         return f"{name!r} has the same past as {checkpoint.source} only up to transaction {shared}: {where}"
-
-
-def _was_finished(
-    subject: RepairSubject, plan: plans.Repair, record: CoordinatorRecord, parts: Sequence[JournalPart]
-) -> bool:
-    """Whether the topology has run since: then the coordinator state with the plan was restored from a backup."""
-    if isinstance(plan, plans.GoTo | plans.Join | plans.Adopt):
-        incarnation = plan.incarnation if isinstance(plan, plans.GoTo) else record.incarnation
-        own = (part for part in parts if part.header.incarnation == incarnation and part.entries)
-        return plan.epoch > 0 and any(part.header.epoch > plan.epoch for part in own)
-    tables = subject.tables()
-    if isinstance(plan, plans.BeginEmpty):
-        own = (part for part in parts if part.header.incarnation == record.incarnation)
-        begun = descriptions_of({name: table for name, table in tables.items() if name in plan.states}).values()
-        is_written = any((d.last_txid or 0) > plan.txid for d in begun if d.incarnation == record.incarnation)
-        return is_written or any(part.header.epoch >= plan.epoch for part in own)
-    # What is moved aside is there again.
-    is_aside = plan.number in journal_asides(subject.metadata_dir, subject.topology_id)
-    again = (plan.number in table.asides() and table.look() is not None for table in tables.values())
-    return (is_aside and bool(parts)) or any(again)
-
-
-def _joined(record: CoordinatorRecord, parts: Sequence[JournalPart]) -> dict[str, str]:
-    """Return the identities of the tables of all states that a topology has, or has had, by name.
-
-    The journal may name those of a backfill that died just before it joined. A header without entries alone means
-    nothing, unless there is no coordinator state that would know better.
-    """
-    meant = [part for part in parts if part.entries or (record.incarnation is None and part is parts[-1])]
-    return {**identities_in(meant), **{name: mark.identity for name, mark in record.committed.states.items()}}
-
-
-def _last_of_states(
-    checkpoints: Sequence[Checkpoint], parts: Sequence[JournalPart], incarnation: str
-) -> dict[str, int]:
-    """Return the states of an incarnation, each with the last transaction that its table may have.
-
-    The last group in the journal counts: a state that the code lacks may have it, as no look at its table can tell.
-    """
-    last_txids: dict[str, int] = {}
-    for checkpoint in checkpoints:
-        if checkpoint.incarnation == incarnation:
-            for name, mark in checkpoint.states.items():
-                last_txids[name] = max(last_txids.get(name, 0), mark.txid or 0)
-    newest = next((part.header for part in reversed(parts) if part.header.incarnation == incarnation), None)
-    # Of its last coordinator, whose last file may have none yet.
-    own = [each for part in parts if newest and part.header.epoch == newest.epoch for each in part.entries]
-    entry = own[-1] if own else None
-    return last_txids if entry is None else {**last_txids, **dict.fromkeys(entry.states, entry.last)}
-
-
-def _present(checkpoints: Sequence[Checkpoint], parts: Sequence[JournalPart]) -> dict[str, int]:
-    """Return the states that the topology has now, each with the last transaction that its table may have."""
-    if not checkpoints:
-        return {}
-    last_txids = _last_of_states(checkpoints, parts, checkpoints[0].incarnation)
-    return {
-        name: txid for name, txid in last_txids.items() if name not in checkpoints[0].states or checkpoints[0].has(name)
-    }
-
-
-def descriptions_of(tables: Mapping[str, StateTable]) -> dict[str, TableDescription]:
-    """Return the descriptions of those tables that are there and are txtopo's."""
-    descriptions = {}
-    for name, table in tables.items():
-        try:
-            description = table.look()
-        except DivergenceError:  # find_divergences() reports it
-            continue
-        if description is not None:
-            descriptions[name] = description
-    return descriptions
-
-
-def _checkpoints(
-    subject: RepairSubject,
-    record: CoordinatorRecord,
-    descriptions: Mapping[str, TableDescription],
-    parts: list[JournalPart],
-) -> list[Checkpoint]:
-    """Return all possible checkpoints, newest first; 0 only if no table was written, else it is *starting anew*."""
-    incarnations = {description.incarnation for description in descriptions.values()} | (
-        {record.incarnation} if record.incarnation is not None else set()
-    )
-    found = [
-        checkpoint
-        for incarnation in sorted(incarnations)
-        for checkpoint in checkpoints_in(parts, subject.topology_id, incarnation, subject.states, descriptions)
-    ]
-    if record.incarnation is not None:
-        found.append(checkpoint_of(record.committed, record.incarnation, subject.spouts, record.timeline))
-    found = [checkpoint for checkpoint in found if checkpoint.txid > 0]
-    if not any(description.last_txid for description in descriptions.values()):
-        found += [
-            Checkpoint(0, None, incarnation, subject.spouts, {}, "the tables") for incarnation in sorted(incarnations)
-        ]
-    return sorted(found, key=lambda each: -each.txid)
-
-
-def _journal(
-    subject: RepairSubject, coordinator_state: CoordinatorState, descriptions: Mapping[str, TableDescription]
-) -> tuple[list[JournalPart], str | None]:
-    """Return what the journal says of where the topology is or can be brought to, and what is wrong with it.
-
-    Of a week it has millions of groups. At most of them, a table has no version any more.
-    """
-    tables = subject.tables()
-    txids = {coordinator_state.committed().txid, *(point.txid for point in coordinator_state.points().points)}
-    for name, description in descriptions.items():
-        txids |= {description.last_txid or 0, *tables[name].all_kept()}
-    try:
-        return subject.journal().around(txids), None
-    except DivergenceError as error:
-        return [], error.message
-
-
-def _damage_of_state(coordinator_state: CoordinatorState, record: CoordinatorRecord) -> tuple[str, ...]:
-    damage = []
-    try:
-        coordinator_state.begun(record.committed.txid)
-    except DivergenceError as error:
-        damage.append(error.message)
-    if record.group is not None and not record.notes:
-        try:
-            coordinator_state.notes_of(record.group)
-        except DivergenceError as error:
-            damage.append(error.message)
-    return tuple(damage)
-
-
-def _all_movable(subject: RepairSubject) -> bool:
-    return all(state.table() is not None for state in subject.states.values() if state.is_durable)

@@ -38,7 +38,6 @@ from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.divergence import CoordinatorRecord, DivergenceKind, refuse_two_timelines
-from txtopo.transactional.recovery.membership import refuse_what_stays
 from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.operations.rewind import (
     Past,
@@ -49,6 +48,7 @@ from txtopo.transactional.recovery.operations.rewind import (
     without_new,
 )
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew, recorded_plan
+from txtopo.transactional.recovery.tables import refuse_what_stays
 from txtopo.transactional.recovery.values import incarnation_in, room_of_spout
 from txtopo.transactional.tasks.factory import TaskFactory
 
@@ -250,7 +250,7 @@ class DryRun:
             newest = None if end is None else end.header
             refuse_other_store(subject.topology_id, incarnation_in(store, subject.topology_id), newest)
             unfinished = recorded_plan(coordinator_state)
-            record = CoordinatorRecord.of(coordinator_state, 0, lambda: journal_around(subject, ()))
+            record = CoordinatorRecord.of(coordinator_state, 0, "" if newest is None else newest.store)
             subject, new = without_new(subject, record.committed)
         if unfinished is not None:
             raise StopError(f"a {unfinished.command} was interrupted: {unfinished.way_on}")

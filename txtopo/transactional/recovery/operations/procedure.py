@@ -10,18 +10,18 @@ import attrs
 
 from txtopo.api.store import Change, Lead, Store
 from txtopo.config import Config
-from txtopo.errors import StopError
+from txtopo.errors import DivergenceError, StopError
 from txtopo.failpoints import durable_step
 from txtopo.journal.folders import find_journal
 from txtopo.journal.tail import add_tail
 from txtopo.text.words import NOTHING_CHANGED
 from txtopo.topology.plans.plan import Plan
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, damage_in
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject, diagnose
 from txtopo.transactional.recovery.operations.going_back import checked
 from txtopo.transactional.recovery.operations.repair import carry_out
 from txtopo.transactional.recovery.plans import Repair
-from txtopo.transactional.recovery.values import all_values, set_damaged_aside
+from txtopo.transactional.recovery.values import PLAN, all_values, set_damaged_aside
 
 
 @attrs.frozen
@@ -101,7 +101,7 @@ class Procedure:
         if damage is not None:
             return self._as_if_aside(topology_id, place, ()), (damage,)
         store, lead = self._store_and_lead(subject, place, stack)
-        damage = damage_in(store, lead, topology_id)
+        damage = _damage_in(store, lead, topology_id)
         if damage is not None:
             return self._as_if_aside(topology_id, place, all_values(store, topology_id)), (damage,)
         return CoordinatorState(store, lead, topology_id, subject.rooms()), ()
@@ -121,3 +121,16 @@ class Procedure:
                 return
             store, lead = self._store_and_lead(subject, place, stack)
             set_damaged_aside(store, lead, subject.topology_id)
+
+
+def _damage_in(store: Store, lead: Lead, topology_id: str) -> str | None:
+    """Describe a value of a topology's coordinator state that can't be read; None if all can."""
+    try:
+        state = CoordinatorState(store, lead, topology_id)
+        looks = (state.committed, state.group, state.timeline, state.begun_as_far_as_known, state.points)
+        for look in looks:
+            look()
+        state.values.read(PLAN, dict)
+    except DivergenceError as error:
+        return error.message
+    return None

@@ -28,8 +28,7 @@ from txtopo.journal.folders import enter_rename, find_journal
 from txtopo.journal.journal import journal_files
 from txtopo.text.words import NOTHING_CHANGED
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
-from txtopo.transactional.recovery.ending_plans import end_rename
-from txtopo.transactional.recovery.plans import NewNames, record_plan
+from txtopo.transactional.recovery.plans import NewNames, end_rename, record_plan
 
 
 @attrs.frozen

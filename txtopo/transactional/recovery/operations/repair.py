@@ -34,10 +34,20 @@ from txtopo.journal.turns import Timeline, Turn
 from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 from txtopo.text.words import NOTHING_CHANGED
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
-from txtopo.transactional.recovery.ending_plans import end_by_replacing, end_by_setting_aside, end_plan
 from txtopo.transactional.recovery.membership import end_begin, fence_former_table, join, set_former_aside
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
-from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew, record_plan
+from txtopo.transactional.recovery.plans import (
+    Adopt,
+    BeginEmpty,
+    GoTo,
+    Join,
+    Repair,
+    StartAnew,
+    end_by_replacing,
+    end_by_setting_aside,
+    end_plan,
+    record_plan,
+)
 
 
 def carry_out(

@@ -27,9 +27,10 @@ from txtopo.journal.search import JournalSearch
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
-from txtopo.transactional.recovery.operations.diagnosis import RepairSubject, descriptions_of
+from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.operations.ways import Ways
 from txtopo.transactional.recovery.plans import GoTo, StartAnew
+from txtopo.transactional.recovery.tables import descriptions_of
 
 REASONS_MAX = 3
 """How many reasons are named why a point is passed over."""

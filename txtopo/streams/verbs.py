@@ -19,7 +19,7 @@ _SAID = {"__init__": "Flow", "__getitem__": "stream[…]", "_config": "run"}
 """What errors call methods that users call by other words."""
 
 
-class Words:
+class Verbs:
     """What has words that users say: one that is not there is an error with the line, and what may be meant."""
 
     if not TYPE_CHECKING:  # type checkers find such words by themselves
@@ -28,11 +28,11 @@ class Words:
             """Raise an error with the nearest word."""
             if word.startswith("_"):  # asked for by libraries, such as those that show or copy things
                 raise AttributeError(word)
-            own = [each for each in dir(type(self)) if not each.startswith("_")]
-            near = said_here(word) or did_you_mean(word, own)
-            if "fields" in own and word in self.fields:
+            verbs = [each for each in dir(type(self)) if not each.startswith("_")]
+            near = said_here(word) or did_you_mean(word, verbs)
+            if "fields" in verbs and word in self.fields:
                 near = f"; a field is {word!r}, or pl.col({word!r}) in an expression"
-            kind, near = type(self).__name__, near or f"; it has {', '.join(own)}"
+            kind, near = type(self).__name__, near or f"; it has {', '.join(verbs)}"
             mistake = f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind} has no {word!r}{near}"
             raise UnknownWord(str(Place.here().says(mistake)))
 

@@ -17,7 +17,7 @@ from state.delta.upkeep.past import Present, TablePast
 from state.delta.upkeep.schedule import Upkeep
 from txtopo.errors import FailedException
 from txtopo.files.folder import Item
-from txtopo.testing.checkers import Rows, Version, require
+from txtopo.testing.checkers import Rows, Version
 
 FILES_MAX = 3
 """A write that would leave more files than that in a version merges them: some are shared by versions, some are not."""
@@ -302,38 +302,3 @@ class SimulatedPast(TablePast):
     def delete(self, path: str) -> None:
         """Delete a file."""
         self._disk.delete(path)
-
-
-def check_promised(name: str, disk: Disk, points: Mapping[int, Rows], recent_secs: float) -> None:
-    """Check that what is promised of a table's past can be read: its points, each with its rows.
-
-    Who has begun to read a version may go on for ``recent_secs``.
-    """
-    for txid, rows in points.items():
-        number = disk.version_of(txid)
-        require(number is not None and disk.made[number].version.rows == rows, f"point {txid} of {name!r} stays whole")
-    readable = set(disk.readable())
-    for number in disk.recent(recent_secs):
-        require(
-            number in readable, f"who has begun to read has {recent_secs} s for it: version {number} of table {name!r}"
-        )
-
-
-def check_gone(name: str, disk: Disk, txids: Iterable[int]) -> None:
-    """Check that a table's past has only what is promised: points, and the last transaction with all later versions.
-
-    ``txids`` are the points. Call it twice the time after the last write for which recent versions are kept.
-    """
-    points = {disk.version_of(txid) or 0 for txid in txids}
-    newest = len(disk.made) - 1
-    base = max((made.version.number for made in disk.made if made.is_write), default=0)
-    is_found = SimulatedPast(disk, lambda: None).last_transaction(newest) == base
-    has_one = not base or base in disk.checkpoints
-    require(
-        is_found and has_one, f"the version of the last transaction of {name!r}, {base}, is there, and a checkpoint"
-    )
-    log = {number for number in disk.log().files if number < base and not disk.made[number].is_turn}
-    require(log <= points, f"the log of versions that nobody needs is gone: {log - points} of table {name!r}")
-    needed = frozenset[str]().union(*(disk.made[number].live for number in {*points, *range(base, newest + 1)}))
-    extra = disk.data.keys() - needed
-    require(not extra, f"files that nobody needs are gone: {sorted(extra)} of table {name!r}")
