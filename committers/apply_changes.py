@@ -277,7 +277,7 @@ class ApplyChanges(ReducingCommitter, DescribesFolds, ChecksTables):
         if rows:
             self._apply(self._in_order(pa.concat_tables(rows)))
         if self._tells:
-            emit_expired(self.collector, self.context, self._table, lambda each: each)
+            emit_expired(self.collector, self.context, self._table, lambda rows: rows)
 
     def _apply(self, events: _Events) -> None:
         last = events.rows.filter(pa.array(events.is_last))
@@ -302,7 +302,7 @@ class ApplyChanges(ReducingCommitter, DescribesFolds, ChecksTables):
             before = pa.Table.from_arrays([*keys.columns, *row.values.columns], schema=self._row_schema)
             # What has no new event stays as it was.
             emit_changes(
-                self.collector, RowChanges(before, after, row.is_there & is_applied, is_there), lambda each: each
+                self.collector, RowChanges(before, after, row.is_there & is_applied, is_there), lambda rows: rows
             )
         self.context.count("applied", int(is_applied.sum()))
         self.context.count("deleted", int(is_gone.sum()))

@@ -23,13 +23,8 @@ from txtopo.text.suggestions import did_you_mean
 MICRO_BATCH, REAL_TIME = "micro-batch", "real-time"
 """Values of ``topology.processing.mode``."""
 
-_OF_WORKERS = (
-    "topology.workers",
-    "topology.worker.max.restarts",
-    "topology.worker.restart.period.secs",
-    "topology.worker.watermark.bytes",
-)
-"""Settings that mean something only where there are workers."""
+_OF_WORKERS = "topology.worker"
+"""So begin the names of settings that mean something only where there are workers."""
 
 _RESERVED = ("topology.", "txtopo.", "transactional.")
 _OWN_PREFIX = "spark."
@@ -45,24 +40,17 @@ class Kind:
     """Converts a value, or its text, to the stored form; raises ValueError or TypeError for an invalid one."""
 
 
-def integer(low: int) -> Kind:
-    """Return the kind of integers of at least ``low``."""
+def integer(low: int, high: float = math.inf) -> Kind:
+    """Return the kind of integers of at least ``low``, and at most ``high``."""
 
     def convert(value: Any) -> int:
         number = int(value) if isinstance(value, str) else value
         # True is an int in Python, but surely a mistake here.
-        if isinstance(number, bool) or not isinstance(number, int) or number < low:
+        if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
             raise ValueError
         return number
 
     return Kind(f"an integer of at least {low}", convert)
-
-
-def _to_port(value: Any) -> int:
-    port: int = integer(1).convert(value)
-    if port > PORT_MAX:
-        raise ValueError
-    return port
 
 
 def or_none(kind: Kind) -> Kind:
@@ -147,7 +135,8 @@ def _to_credentials(value: Any) -> str | None:
     return str(value)
 
 
-def _one_of(*choices: str) -> Kind:
+def one_of(*choices: str) -> Kind:
+    """Return the kind of some words, however they are spelt."""
     by_name = {choice.lower(): choice for choice in choices}
     return Kind(f"one of {', '.join(choices)}", lambda value: by_name[str(getattr(value, "value", value)).lower()])
 
@@ -176,7 +165,7 @@ def _to_txids(value: Any) -> dict[str, int]:
     return txids
 
 
-PORT = Kind(f"a port, from 1 to {PORT_MAX}", _to_port)
+PORT = Kind(f"a port, from 1 to {PORT_MAX}", integer(1, PORT_MAX).convert)
 SECONDS = Kind("a number of seconds above 0", _to_seconds)
 TEXT = Kind("a non-empty string", _to_text)
 TEXT_OR_NONE = Kind("a non-empty string, or none", lambda value: None if value is None else _to_text(str(value)))
@@ -217,6 +206,15 @@ class Setting:
     """Its default in a plain topology, if that differs."""
     is_of_component: bool = False
     """Whether a component may have a value of its own."""
+
+    def converted(self, value: Any) -> Any:
+        """Return a value, or its text, in the form in which it is kept; raise ConfigError for an invalid one."""
+        try:
+            return self.kind.convert(value)
+        except (ValueError, TypeError, LookupError, OverflowError):
+            given = shown(self.name, value)
+            given = repr(value) if given == value else str(given)  # or a secret
+            raise ConfigError(f"{self.name} is {given}; it must be {self.kind.words} ({self.purpose})") from None
 
     @property
     def keyword(self) -> str:
@@ -312,7 +310,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.transaction.max.attempts.policy",
             "WAIT",
-            _one_of("WAIT", "SKIP"),
+            one_of("WAIT", "SKIP"),
             "what to do then: WAIT stops with an error, SKIP writes a dead letter and continues",
         ),
         Setting("topology.dead.letter.path", None, TEXT_OR_NONE, "Delta table of the transactions that SKIP gives up"),
@@ -384,7 +382,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.processing.mode",
             MICRO_BATCH,
-            _one_of(MICRO_BATCH, REAL_TIME),
+            one_of(MICRO_BATCH, REAL_TIME),
             "how transactions are processed: micro-batch in Spark jobs of many; real-time one by one, in workers that "
             "hold their Spark slots for the whole run",
         ),
@@ -415,7 +413,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.layout",
             "auto",
-            _one_of("auto", "together", "spread"),
+            one_of("auto", "together", "spread"),
             "whether a transaction's tasks run together in one partition of a job or spread over all",
         ),
         Setting(
@@ -488,7 +486,36 @@ _ALIASES = {"topology.ackers": "topology.acker.executors", "ackers": "topology.a
 """Other names of settings: Storm has had both."""
 
 
-class Config(Mapping[str, Any]):
+class GivenSettings(Mapping[str, Any]):
+    """Settings by dotted name, complete with defaults, and immutable."""
+
+    def __init__(self, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        self._given = dict(given)
+        self._values = {**defaults, **self._given}
+
+    @property
+    def given(self) -> Mapping[str, Any]:
+        """The settings that were given, without the defaults."""
+        return self._given
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def items(self) -> ItemsView[str, Any]:
+        """Return names and values; faster than Mapping's method, for the copies that each process makes."""
+        return self._values.items()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({ ({name: shown(name, value) for name, value in self._given.items()})!r})"
+
+
+class Config(GivenSettings):
     """A topology's configuration: a mapping by dotted name, complete with defaults, and immutable.
 
     Args:
@@ -503,14 +530,9 @@ class Config(Mapping[str, Any]):
         if values is not None and not isinstance(values, Mapping):
             raise ConfigError(f"the configuration is {values!r}; give a mapping of names to values")
         given = {**(values or {}), **keywords}
-        self._given = dict(_check(name, value) for name, value in given.items())
-        self._values = {**{name: setting.default for name, setting in SETTINGS.items()}, **self._given}
+        defaults = {name: setting.default for name, setting in SETTINGS.items()}
+        super().__init__(dict(_check(name, value) for name, value in given.items()), defaults)
         self._kind: TopologyKind | None = None
-
-    @property
-    def given(self) -> Mapping[str, Any]:
-        """The settings that were given, without the defaults."""
-        return self._given
 
     def with_settings(self, values: Mapping[str, Any]) -> Config:
         """Return a copy with some settings replaced."""
@@ -526,13 +548,11 @@ class Config(Mapping[str, Any]):
                     f"{name} is for {kind.other.value} topologies ({setting.purpose}); this topology is a "
                     f"{kind.value} one: leave the setting out"
                 )
-        if kind is TopologyKind.TRANSACTIONAL and not self.is_real_time:
-            for name in _OF_WORKERS:
-                if name in self._given:
-                    raise ConfigError(
-                        f"{name} is for workers ({SETTINGS[name].purpose}), and a transactional topology has some in "
-                        f"real-time mode only: set topology.processing.mode to {REAL_TIME}, or leave the setting out"
-                    )
+            if name.startswith(_OF_WORKERS) and kind is TopologyKind.TRANSACTIONAL and not self.is_real_time:
+                raise ConfigError(
+                    f"{name} is for workers ({SETTINGS[name].purpose}), and a transactional topology has some in "
+                    f"real-time mode only: set topology.processing.mode to {REAL_TIME}, or leave the setting out"
+                )
         return Config._with_defaults(self._given, kind)
 
     @classmethod
@@ -555,48 +575,32 @@ class Config(Mapping[str, Any]):
         return {name: str(value) for name, value in self._values.items() if name.startswith(_OWN_PREFIX)}
 
     def __getitem__(self, name: str) -> Any:
-        name = _ALIASES.get(name, name)
-        if name in self._values:
-            return self._values[name]
-        if name in _BY_KEYWORD:
-            return self._values[_BY_KEYWORD[name].name]
-        raise KeyError(name)
+        setting = _named(name)
+        return self._values[name if setting is None else setting.name]
 
     def __getattr__(self, keyword: str) -> Any:
-        name = _ALIASES.get(keyword)
-        if name is not None or keyword in _BY_KEYWORD:
-            return self._values[name or _BY_KEYWORD[keyword].name]
-        raise AttributeError(_unknown(keyword))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def items(self) -> ItemsView[str, Any]:
-        """Return names and values; faster than Mapping's method, for the copies that each process makes."""
-        return self._values.items()
-
-    def __repr__(self) -> str:
-        return f"Config({ ({name: shown(name, value) for name, value in self._given.items()})!r})"
+        setting = None if keyword.startswith("_") else _named(keyword)
+        if setting is None:
+            raise AttributeError(_unknown(keyword))
+        return self._values[setting.name]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Config, (self._given,)) if self._kind is None else (Config._with_defaults, (self._given, self._kind))
 
 
-def _check(name: str, value: Any) -> tuple[str, Any]:
+def _named(name: str) -> Setting | None:
+    """Return the setting of a dotted name, a Python keyword, or another name; None if there is none."""
     name = _ALIASES.get(name, name)
-    setting = SETTINGS.get(name) or _BY_KEYWORD.get(name)
-    if setting is None:
-        if not isinstance(name, str) or "." not in name or name.startswith(_RESERVED) or _is_misspelt(name):
-            raise ConfigError(_unknown(name))
-        return name, value
-    try:
-        return setting.name, setting.kind.convert(value)
-    except (ValueError, TypeError, LookupError, OverflowError):
-        given = repr(value) if shown(setting.name, value) == value else str(shown(setting.name, value))  # or a secret
-        raise ConfigError(f"{setting.name} is {given}; it must be {setting.kind.words} ({setting.purpose})") from None
+    return SETTINGS.get(name) or _BY_KEYWORD.get(name)
+
+
+def _check(name: str, value: Any) -> tuple[str, Any]:
+    setting = _named(name)
+    if setting is not None:
+        return setting.name, setting.converted(value)
+    if not isinstance(name, str) or "." not in name or name.startswith(_RESERVED) or _is_misspelt(name):
+        raise ConfigError(_unknown(name))
+    return name, value
 
 
 def _is_misspelt(name: str) -> bool:
@@ -619,13 +623,17 @@ def component_config(config: Config, of_component: Mapping[str, Any]) -> dict[st
 
 def find_setting(name: str) -> Setting:
     """Return the setting of a dotted name or Python keyword; raise ConfigError, with the nearest, if there is none."""
-    name = _ALIASES.get(name, name)
-    setting = SETTINGS.get(name) or _BY_KEYWORD.get(name)
+    setting = _named(name)
     if setting is None:
         raise ConfigError(_unknown(name))
     return setting
 
 
 def _unknown(name: str) -> str:
-    known = f"; known settings: {', '.join(SETTINGS)}"
-    return f"there is no setting {name!r}{did_you_mean(name, [*SETTINGS, *_BY_KEYWORD], cutoff=0.4) or known}"
+    return unknown_setting(name, SETTINGS, [*SETTINGS, *_BY_KEYWORD])
+
+
+def unknown_setting(name: str, settings: Iterable[str], names: Iterable[str] = (), of: str = "") -> str:
+    """Say that there is no such setting, with the nearest of them or of their ``names``, or else with all."""
+    known = f"; known settings: {', '.join(settings)}"
+    return f"there is no setting {name!r}{of}{did_you_mean(name, names or settings, cutoff=0.4) or known}"

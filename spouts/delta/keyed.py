@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from spouts.delta.files import FEED, InputFile, file_of, replaced
 from state.delta.log.data_files import DataFile, DataFolder, add_actions, files_of
 from state.delta.log.location import Location
-from state.delta.log.ownership import Owner, taken_application, taken_until
+from state.delta.log.ownership import Numbers, Owner
 from state.delta.read.difference import difference
 from state.delta.schema import TXID_FIELD
 from txtopo.api.data.fields import Fields
@@ -170,9 +170,10 @@ class KeyedVersions:
         key = [field for field in schema if not field.nullable]
         more_fields = [field for field in schema if field.name in {TXID_FIELD, owner.expires}]
         columns = tuple(f"{field.name}: {ddl_name(field.type)}" for field in (*key, *more_fields))
-        txid, expired_until = table.transaction_version(owner.application) or 0, taken_until(table, owner.application)
+        version, numbers = int(table.version()), Numbers.of(table, owner.application)
+        txid, taken = numbers.txid or 0, numbers.taken_until
         files, times = files_of(location, table), _times_in(add_actions(table), owner.expires)
-        return KeyedVersions(owner, columns, len(key), int(table.version()), txid, expired_until, files, times)
+        return KeyedVersions(owner, columns, len(key), version, txid, taken, files, times)
 
     def before_all(self) -> KeyedVersions:
         """Return them from before the first one on."""
@@ -184,10 +185,10 @@ class KeyedVersions:
 
     def next(self, actions: Sequence[Mapping[str, Any]]) -> InputStep | None:
         """Go to the next version, given its actions; return what it changes, None if that is nothing."""
-        numbers = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
+        numbers, since = Numbers.in_entry(actions, self.owner.application), self.taken
         self.version += 1
-        self.txid = numbers.get(self.owner.application, self.txid)
-        since, self.taken = self.taken, numbers.get(taken_application(self.owner.application), self.taken)
+        self.txid = self.txid if numbers.txid is None else numbers.txid
+        self.taken = since if numbers.taken is None else numbers.taken
         removed, added = (
             [file_of(action[kind]) for action in actions if kind in action and action[kind].get("dataChange", True)]
             for kind in ("remove", "add")

@@ -113,7 +113,7 @@ class InputTable:
         if owner is None:
             raise ConfigError(f"as_of_txid is {txid}; the table at {address} is of no topology of txtopo")
         try:
-            versions = TableVersions(self.location, table, owner.application)
+            versions = TableVersions(self.location, table, owner)
             handle = versions.as_of(txid)
             reached = None if handle is None else handle.transaction_version(owner.application) or 0
             if handle is not None and reached == txid:
@@ -299,7 +299,7 @@ class InputTable:
         owner, turns = Owner.of(table), deque[tuple[int, int]]()
         if owner is not None:
             with contextlib.suppress(*WORLD_ERRORS):  # entries that are gone are told of when they are read
-                for rollback in TableVersions(self.location, table, owner.application).rollbacks(version - 1):
+                for rollback in TableVersions(self.location, table, owner).rollbacks(version - 1):
                     turns.appendleft((rollback.restored or 0, rollback.version))
         return list(turns)
 

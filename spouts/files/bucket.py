@@ -34,7 +34,7 @@ from spouts.files.listing import (
 )
 from spouts.files.packed import suffix_of
 from txtopo.errors import InputError
-from txtopo.files.durable import beside
+from txtopo.files.durable import in_background
 from txtopo.files.folder import Item
 from txtopo.files.objects import ObjectFolder
 
@@ -88,7 +88,7 @@ class Bucket:
         for path in items:
             check_suffix(path)
         suffixes = frozenset(map(suffix_of, [file.path for file in files if file.size] or items))
-        return Listing(root, tuple(sorted((file for file in files if file.size), key=lambda each: each.name)), suffixes)
+        return Listing(root, tuple(sorted((file for file in files if file.size), key=lambda file: file.name)), suffixes)
 
     def scan(self, paths: Sequence[str], root: str) -> Scan:
         """List the objects of paths, each with its version: no object is asked for by itself."""
@@ -136,7 +136,7 @@ class Bucket:
 
     def opening(self, path: str, piece: FileRange) -> Callable[[], IO[bytes]]:
         """Begin to open an object beside what is done meanwhile."""
-        return beside(functools.partial(self.open, path, piece))
+        return in_background(functools.partial(self.open, path, piece))
 
     def open(self, path: str, planned: FileRange | InputFile | None = None) -> IO[bytes]:
         """Open an object, of which only the version of now is read; a small one is read at once."""

@@ -21,7 +21,7 @@ from state.delta.log.entries import actions_of, entry_path, log_entries
 from state.delta.log.growth import metadata_of, protocol_of
 from state.delta.log.location import Location
 from state.delta.log.ownership import Fence
-from state.delta.log.put import Change, entry_of
+from state.delta.log.put import Change
 from state.delta.log.vectors import vector_in
 from txtopo.errors import StateAccessError
 
@@ -74,12 +74,10 @@ class Alteration:
                 {"protocol": protocol_of(self.former)},
                 {"metaData": metadata_of(self.former)},
             ],
+            txid=table.transaction_version(fence.owner.application) or 0,
+            restored=self.former.version(),
         )
-        txid, restored = fence.last_txid(table) or 0, self.former.version()
-        entry = entry_of(
-            change, fence.commit_info(txid, restored), fence.applications(txid, version), time.time_ns() // 1_000_000
-        )
-        return location.folder.put_if_absent(entry_path(version), entry)
+        return location.folder.put_if_absent(entry_path(version), fence.entry(change, version, int(time.time() * 1000)))
 
     def _moved(self, location: Location, kept: dict[str, DataFile]) -> tuple[set[str], list[DataFile]]:
         """Return what others have moved since: the paths touched, and the files to remove."""

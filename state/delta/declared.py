@@ -11,11 +11,10 @@ from typing import Self
 import pyarrow as pa
 
 from state.delta.forking import fork_table
-from state.delta.log.damage import state_failure
 from state.delta.log.data_files import Sizes
 from state.delta.log.growth import Growth
 from state.delta.log.location import Location, parent_of
-from state.delta.log.ownership import WORLD_ERRORS, Fence, Owner
+from state.delta.log.ownership import Owner, failing
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.history import read_table
 from state.delta.table import DeltaStateTable
@@ -92,19 +91,14 @@ class DeclaredDeltaTable(State, CanBeForked, KeepsVersions):
         Raises:
             FailedException: the table cannot be reached.
         """
-        fence = Fence(topology_id, name, epoch)  # which refuses some names
+        owner = Owner(topology_id, name, incarnation, self.kind, self.expires)  # which refuses some names
         location = self._location()
-        owner = Owner(topology_id, name, incarnation, self.kind, self.expires)
-        try:
+        with failing(f"state {name!r}: the table at {location.address} cannot be opened", location):
             # The owner first: nothing is written to the table of another topology.
             with_vectors = None if self.turns_vectors else self.deletion_vectors
             table = owner.take(location, self._schema(), self.partition_by, self._growth, with_vectors=with_vectors)
             fence = (Owner.of(table) or owner).fence(epoch)
             writer = TableWriter.open(location, table, fence, self.partition_by)
-        except WORLD_ERRORS as error:
-            raise state_failure(
-                f"state {name!r}: the table at {location.address} cannot be opened", error, location.root
-            ) from error
         return self._opened(writer)
 
     def moved(self, path: str) -> Self:
@@ -121,23 +115,12 @@ class DeclaredDeltaTable(State, CanBeForked, KeepsVersions):
         """
         location = Location.resolve(origin, self._storage)
         owner = Owner(topology_id, name, incarnation, self.kind, self.expires)
-        try:
+        with failing(f"state {name!r}: the table at {location.address} cannot be forked", location):
             fork_table(location, txid, self._location(), owner, epoch)
-        except WORLD_ERRORS as error:
-            what = f"state {name!r}: the table at {location.address} cannot be forked"
-            raise state_failure(what, error, location.root) from error
 
     def table(self) -> DeltaStateTable:
         """Return the table, which can be inspected without opening it."""
-        return DeltaStateTable(
-            self._location(),
-            self.kind,
-            self._schema(),
-            self.partition_by,
-            growth=self._growth,
-            with_vectors=self.deletion_vectors,
-            turns_vectors=self.turns_vectors,
-        )
+        return DeltaStateTable(self._location(), self, self._schema(), self._growth)
 
     @property
     def _growth(self) -> Growth:

@@ -16,14 +16,13 @@ from pathlib import Path
 
 import attrs
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from state.delta.log.data_files import DATA_FOLDER, DataFolder, with_stats
 from state.delta.log.entries import entry_path
 from state.delta.log.growth import protocol_of
 from state.delta.log.location import LOG_FOLDER, Location
-from state.delta.log.ownership import Owner, not_empty, not_ours
-from state.delta.log.put import Change, entry_of
+from state.delta.log.ownership import Numbers, Owner, not_empty, not_ours
+from state.delta.log.put import Change
 from state.delta.log.vectors import has_vectors
 from state.delta.table import kept_version
 from txtopo.errors import StateAccessError
@@ -73,27 +72,19 @@ def fork_table(origin: Location, txid: int, place: Location, owner: Owner, epoch
             kept_files = DataFolder(origin).without_vectors(kept_files, schema, DataFolder(place))
     except FileNotFoundError as error:  # a vacuum was faster
         raise _gone(origin, txid) from error
-    fence = found.fence(epoch)
-    taken = fence.taken_until(table) if found.expires else None
-    change = Change(kept_files, taken=taken, ttl=fence.ttl(table))
-    if place.root is not None:
-        make_folder(place.root / LOG_FOLDER)
-    reach("fork.shared")
-    if not place.folder.put_if_absent(entry_path(0), _first_entry((table, latest), change, owner, txid, epoch)):
-        raise not_empty(place, Path(entry_path(0)))
-
-
-def _first_entry(versions: tuple[DeltaTable, DeltaTable], change: Change, owner: Owner, txid: int, epoch: int) -> bytes:
-    """Return the entry of a table with the columns of the first of two versions, and the properties of the second."""
-    table, latest = versions
-    metadata, now_ms = latest.metadata(), int(time.time() * 1000)
+    numbers, metadata = Numbers.of(table, found.application), latest.metadata()
+    # The columns of the version, and the properties of the newest one.
     actions = owner.first_actions(
         protocol_of(latest), table.schema(), metadata.partition_columns, metadata.configuration
     )
-    fence = owner.fence(epoch)
-    change = attrs.evolve(change, metadata=actions, is_first=True)
-    applications = fence.applications(txid, taken=change.taken, ttl=change.ttl)
-    return entry_of(change, fence.commit_info(txid), applications, now_ms)
+    taken = numbers.taken_until if found.expires else None
+    change = Change(kept_files, taken=taken, ttl=numbers.ttl, metadata=actions, is_first=True, txid=txid)
+    if place.root is not None:
+        make_folder(place.root / LOG_FOLDER)
+    reach("fork.shared")
+    entry = owner.fence(epoch).entry(change, 0, int(time.time() * 1000))
+    if not place.folder.put_if_absent(entry_path(0), entry):
+        raise not_empty(place, Path(entry_path(0)))
 
 
 def _gone(origin: Location, txid: int) -> StateAccessError:

@@ -31,7 +31,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import numpy as np
@@ -69,7 +69,7 @@ IsOver = Callable[[DataFile], bool]
 def in_tiers(files: Files, is_over: IsOver, sizes: Sizes) -> list[Files]:
     """Return the files of the smallest tier that is full, and of the others large ones most of whose rows are over."""
     tiers: dict[int, list[DataFile]] = {}
-    for file in sorted(files, key=lambda each: each.live):
+    for file in sorted(files, key=lambda file: file.live):
         tiers.setdefault(max(0, (file.live // _SMALL_ROWS).bit_length() - 1) // _TIER_BITS, []).append(file)
     full: Files = ()
     for tier in sorted(tiers):
@@ -107,7 +107,7 @@ def in_bins(files: Files, is_over: IsOver, files_max: int) -> list[Files]:
     bins: list[list[DataFile]] = []
     for own in by_partition.values():
         size = FILE_BYTES  # as if a bin were full, so that each partition begins one of its own
-        for file in sorted(own, key=lambda each: each.size):
+        for file in sorted(own, key=lambda file: file.size):
             if size + file.size > FILE_BYTES:
                 bins.append([])
                 size = 0
@@ -208,13 +208,6 @@ class Put:
     dead: BitMap64
 
 
-class Segments(Protocol):
-    """Rows of a table that are held in memory."""
-
-    def merge(self, put: Put) -> None:
-        """Hold the rows of merged files."""
-
-
 @attrs.frozen(eq=False)
 class Ended:
     """Merges that have ended, and are to be put in one version."""
@@ -230,11 +223,6 @@ class Ended:
             added += put.added
             removed += put.removed
         return Change(added, removed, is_of_rows=self.has_expired)
-
-    def hold(self, segments: Segments) -> None:
-        """Hold what was put among the rows that are held of the table."""
-        for put in self.puts:
-            segments.merge(put)
 
     @property
     def has_expired(self) -> bool:

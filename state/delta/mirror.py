@@ -72,7 +72,7 @@ class Mirror(Generic[H]):
         self.version: int | None = None
         """The version whose rows are held; None if they are not known to be of one."""
 
-    def load_beside(self, source: Mirrored, bytes_max: int) -> None:
+    def load_in_background(self, source: Mirrored, bytes_max: int) -> None:
         """Begin to load the version's rows in a thread, into so much memory; the next use waits, or meets the error."""
         self.clear()
         self.held = self._make(bytes_max)

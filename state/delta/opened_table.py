@@ -17,17 +17,17 @@ from state.delta.log.entries import actions_of, entry_path, log_entries
 from state.delta.log.growth import growth_of, lacking, vectors_turned
 from state.delta.log.location import LOG_FOLDER
 from state.delta.log.own_entries import RememberedLog
-from state.delta.log.ownership import WORLD_ERRORS
+from state.delta.log.ownership import WORLD_ERRORS, Numbers
 from state.delta.log.put import Change
 from state.delta.log.vectors import has_vectors
 from state.delta.merging import Ended, Merging, Policy
 from state.delta.read.foreign import foreign_change
-from state.delta.read.history import read_snapshot, shown_schema
+from state.delta.read.history import FoundTable
 from state.delta.table import kept_version
-from state.delta.upkeep.past import DeltaPast
+from state.delta.upkeep.past import TablePast
 from state.delta.upkeep.rounds import LogUpkeep
 from state.delta.upkeep.schedule import Upkeep
-from state.delta.writer import TableWriter
+from state.delta.writer import Head, TableWriter
 from txtopo.api.state import (
     CanBeRepaired,
     Executors,
@@ -55,10 +55,9 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         self._writer = writer
         self._data = DataFolder(writer.location, sizes)
         self._schema = schema
-        self._upkeep = upkeep
-        self._log_upkeep = LogUpkeep(DeltaPast(RememberedLog.of(writer.location, writer.own_entries), writer.fence))
+        past = TablePast(RememberedLog.of(writer.location, writer.own_entries), writer.fence)
+        self._log_upkeep = LogUpkeep(past, upkeep)
         self._merging = Merging(self._data, schema, policy)
-        self._rows_at_upkeep = writer.rows
         self._executors: Executors | None = None
         self._driver_rows_max = 0
         self._prepared: Any = None
@@ -76,6 +75,10 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         """Take note that the head is a version that ``note`` made; None: by upkeep, which moves rows only."""
 
     @property
+    def _head(self) -> Head:
+        return self._writer.head
+
+    @property
     def identity(self) -> str:
         """Delta's id of the table."""
         return self._writer.identity
@@ -84,12 +87,14 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
     def last_txid(self) -> int | None:
         """The txid of the last write, whoever has made it; None before the first."""
         writer = self._writer
-        return writer.last_txid if writer.is_newest else writer.fence.last_txid(writer.fresh_handle())
+        if writer.is_newest:
+            return self._head.last_txid
+        return Numbers.of(writer.fresh_handle(), writer.fence.owner.application).txid
 
     @property
     def version(self) -> int:
         """The last version that this coordinator has made, by its marker or by a write."""
-        return self._writer.own_version
+        return self._head.own_version
 
     def use_executors(self, executors: Executors, driver_rows_max: int) -> None:
         """Use the executors for groups with more than ``driver_rows_max`` rows."""
@@ -98,7 +103,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
 
     def keep_history(self, history: History) -> None:
         """Keep what a history names; see :meth:`KeepsHistory.keep_history`."""
-        self._upkeep = attrs.evolve(self._upkeep, history=history)
+        self._log_upkeep.keep(history)
 
     def prepare(self, txid: int, values: Writes) -> Any:
         """Write the data files of a write where no reader of the table sees them; see :meth:`OpenedState.prepare`.
@@ -119,7 +124,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
     def _announce(self, txid: int, note: Any) -> None:
         """Take a note for that of the prepared write, and begin to write its log entry."""
         self._prepared = note
-        self._writer.draft(txid, self._change(txid, note))
+        self._writer.draft(self._change(txid, note))
 
     def publish(self, txid: int, note: Any) -> None:
         """Make a prepared write of any epoch visible, in one Delta write; see :meth:`OpenedState.publish`.
@@ -129,11 +134,24 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         """
         writer = self._writer
         if not writer.has(txid) and note != self._prepared:  # it may have been prepared long ago
-            missing = self._data.missing(needed_in(note, writer.files))
+            missing = self._data.missing(needed_in(note, self._head.files))
             if missing is not None:
                 raise writer.divergence(txid, f"the write of transaction {txid} needs {missing}; nothing was written")
-        if writer.put(txid, lambda: self._change(txid, note)):
+        change = writer.put(txid, lambda: self._change(txid, note))
+        if change is not None:
+            self._note(change)
             self._landed(note)
+
+    def _put(self, change: Change) -> bool:
+        """Put the version after the head; see :meth:`TableWriter.put_next`."""
+        is_put = self._writer.put_next(change)
+        if is_put:
+            self._note(change)
+        return is_put
+
+    def _note(self, change: Change) -> None:
+        rows_grown = None if change.txid is None else change.rows_grown
+        self._log_upkeep.written(self._writer.removed_by(change), rows_grown)
 
     def write(self, txid: int, values: Writes) -> None:
         """Write the values in one Delta write; without values, only record the txid; see :meth:`OpenedState.write`.
@@ -159,18 +177,18 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         after its marker, and the folder is listed before the look that would see that.
         """
         writer = self._writer
-        entries = log_entries(self._location, writer.version)
+        entries = log_entries(self._location, self._head.version)
         before = next((entry.version for entry in entries if entry.epoch != writer.fence.epoch), None)
         if before is None:
             return
         versions = {item.path: item.modified_secs for item in self._location.folder.list(LOG_FOLDER)}
         since_secs = versions.get(entry_path(before))
-        left = [] if since_secs is None else self._data.left_by_groups(writer.last_txid or 0, since_secs)
+        left = [] if since_secs is None else self._data.left_by_groups(self._head.last_txid or 0, since_secs)
         if not left:
             return
         writer.look()
-        needed = {file.place for file in writer.files.values()}
-        for version in range(before, writer.version + 1):
+        needed = {file.place for file in self._head.files.values()}
+        for version in range(before, self._head.version + 1):
             needed.update(unquote(added["path"]) for added in actions_of(self._location, version, "add"))
         for path in left:
             if path not in needed:
@@ -179,10 +197,9 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
 
-        Transactions that were written together can only be seen together; see :func:`read_snapshot`.
+        Transactions that were written together can only be seen together: it is as of the last Delta write up to it.
         """
-        schema = shown_schema(self._writer.table, self.declared.kind)
-        return read_snapshot(self._location, self._writer.fence.application, schema, txid)
+        return FoundTable.of(self._location).rows(txid, is_exact=False)
 
     def roll_back(self, txid: int | None) -> None:
         """Write a version that equals the one of transaction ``txid``; see :meth:`CanBeRepaired.roll_back`.
@@ -199,22 +216,21 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         for _ in writer.tries(txid):
             writer.look()
             # An earlier repair may have written this version and died before it had synced it.
-            is_undisturbed = self._is_undisturbed()
-            if (writer.last_txid or 0) == (txid or 0) and is_undisturbed:
+            is_undisturbed, head = self._is_undisturbed(), self._head
+            if (head.last_txid or 0) == (txid or 0) and is_undisturbed:
                 writer.make_durable()
                 return
-            last_txid, before, files_before = writer.last_txid, writer.version, dict(writer.files)
             version, files = self._as_of(txid)
             if not self._restore(txid, version, files):
                 continue
-            missing = self._data.missing(file for file in files.values() if not file.is_in(files_before))
+            missing = self._data.missing(file for file in files.values() if not file.is_in(head.files))
             if missing is None:
                 return
-            is_back = is_undisturbed and self._restore(last_txid, before, files_before)
+            is_back = is_undisturbed and self._restore(head.last_txid, head.version, head.files)
             raise StateAccessError(
                 f"the table at {self._location.address} cannot return to transaction {txid}: it needs {missing}, since "
                 "it began to return; "
-                + (f"it is at transaction {last_txid} again" if is_back else "return to an earlier transaction"),
+                + (f"it is at transaction {head.last_txid} again" if is_back else "return to an earlier transaction"),
                 txid=txid,
             )
 
@@ -222,26 +238,26 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         """Mark that the topology has gone back to a transaction; see :meth:`CanBeRepaired.record_turn`."""
         for _ in self._writer.tries(txid):
             self._writer.look()
-            if self._writer.put_next(Change(), None, turn=txid):
+            if self._put(Change(turn=txid)):
                 return
 
     def _restore(self, txid: int | None, version: int, files: Mapping[str, DataFile]) -> bool:
-        """Put a version that equals ``version``, which has ``files``, as of a transaction; see :meth:`put_next`."""
-        writer, table = self._writer, self._writer.table  # first: it may look, and find other files
+        """Put a version that equals ``version``, which has ``files``, as of a transaction; see :meth:`_put`."""
+        table, now = self._writer.table, self._head.files  # in this order: it may look, and find other files
         taken, ttl = self._expiry_as_of(version)
-        gone = {path: file for path, file in files.items() if not file.is_in(writer.files)}
+        gone = {path: file for path, file in files.items() if not file.is_in(now)}
         known = with_stats(self._location.handle(version), gone, table) if gone else ()
         added = list(self._data.counted(known).values())
         if not has_vectors(table.metadata().configuration):  # they have been turned off since
             added = self._data.without_vectors(added, pa.schema(table.schema()))
-        removed = [file for file in writer.files.values() if not file.is_in(files)]
-        return writer.put_next(Change(added, removed, taken=taken, ttl=ttl), txid or 0, restored=version)
+        removed = [file for file in now.values() if not file.is_in(files)]
+        return self._put(Change(added, removed, taken=taken, ttl=ttl, txid=txid or 0, restored=version))
 
     def _as_of(self, txid: int | None) -> tuple[int, dict[str, DataFile]]:
         """Return the version of a transaction and its files; None: the one before all transactions."""
         if not txid:
             return 0, {}
-        found = kept_version(self._location, self._writer.version, txid, self.declared.partition_by)
+        found = kept_version(self._location, self._head.version, txid, self.declared.partition_by)
         if found is None:
             where = self._location.address
             raise StateAccessError(f"the table at {where} no longer keeps its version of transaction {txid}", txid=txid)
@@ -251,8 +267,8 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         """Return up to when expired rows were taken out in a version, and how long keys live; None if there is none."""
         if not version or not self.declared.expires:
             return BEFORE_ALL if self.declared.expires else None, None
-        fence, table = self._writer.fence, self._location.handle(version)
-        return fence.taken_until(table), fence.ttl(table)
+        numbers = Numbers.of(self._location.handle(version), self._writer.fence.owner.application)
+        return numbers.taken_until, numbers.ttl
 
     def adopt(self) -> None:
         """Record the last transaction again, on top of foreign writes; see :meth:`CanBeRepaired.adopt`."""
@@ -265,12 +281,12 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
             # A crash before the put leaves the foreign rows refused, as they were; after it, the next repair finds the
             # table undisturbed.
             writer.accept_change()
-            if writer.put_next(Change(), writer.last_txid or 0):
+            if self._put(Change(txid=self._head.last_txid or 0)):
                 return
 
     def _is_undisturbed(self) -> bool:
         """Whether nobody else has changed rows since the last transaction."""
-        return foreign_change(self._location, self._writer.version, None) is None
+        return foreign_change(self._location, self._head.version, None) is None
 
     def grow(self) -> None:
         """Make the table as it is declared, in what can be had; see :meth:`GrowsColumns.grow`."""
@@ -286,7 +302,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
             # A crash before this leaves the table as it was, and the next start does it; one after it leaves a table
             # that has the columns already.
             with durable_step("table.grow"):
-                is_put = writer.put_next(change, None)
+                is_put = self._put(change)
             if is_put:
                 self._landed(None)
                 return
@@ -298,29 +314,25 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
             return None
         # The files are added once more, with their numbers of rows alone: bounds without the new columns' would tell
         # readers that the files have no rows where these are null.
-        return Change(list(self._writer.files.values()), is_of_rows=False, metadata=growth_of(table, self._schema))
+        return Change(list(self._head.files.values()), is_of_rows=False, metadata=growth_of(table, self._schema))
 
     def _turned_vectors(self) -> Change | None:
         """Return the change that makes the table for deletion vectors or for none, as declared; None if it is so."""
         table, is_on = self._writer.table, self.declared.deletion_vectors
         if has_vectors(table.metadata().configuration) == is_on:
             return None
-        marked = [] if is_on else [file for file in self._writer.files.values() if file.vector is not None]
+        marked = [] if is_on else [file for file in self._head.files.values() if file.vector is not None]
         added = self._data.without_vectors(marked, pa.schema(table.schema()))
         return Change(added, marked, is_of_rows=False, metadata=vectors_turned(table, is_on=is_on))
 
     @property
     def is_upkeep_due(self) -> bool:
         """Whether there is upkeep to do; see :attr:`OpenedState.is_upkeep_due`."""
-        return self._is_log_due or self._merging.is_due(self._writer.files)
+        return self._is_log_due or self._merging.is_due(self._head.files)
 
     @property
     def _is_log_due(self) -> bool:
-        """Whether enough was written, and the last round is over."""
-        writer = self._writer
-        is_due = self._upkeep.is_due(writer.writes, writer.rows_grown, self._rows_at_upkeep)
-        is_due = is_due or self._log_upkeep.is_due(self._upkeep, is_written=writer.writes > 0)
-        return is_due and not self._log_upkeep.is_running
+        return self._log_upkeep.is_due(self._head.rows)
 
     def maintain(self) -> None:
         """Put files that were merged, and begin to merge others and to look after the log, if that is due.
@@ -329,43 +341,41 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         they are: no step changes those of the newest version.
         """
         writer, log_upkeep, is_log_due = self._writer, self._log_upkeep, self._is_log_due
-        if writer.foreign_change is not None:  # the next write refuses it
+        if self._head.foreign_change is not None:  # the next write refuses it
             return
         try:
             self._put_merged()
-            self._merging.begin(writer.files, self._gone_until, is_upkeep_due=is_log_due)
+            self._merging.begin(self._head.files, self._gone_until, is_upkeep_due=is_log_due)
             if not is_log_due:
-                log_upkeep.delete_removed(self._upkeep, writer.removed, self._files_needed, writer.is_head)
+                log_upkeep.delete_removed(self._files_needed, writer.is_head)
                 return
             log_upkeep.end()
             self._tell_retentions()
         except WORLD_ERRORS as error:
             writer.fence.check(writer.fresh_handle())
             raise writer.failure("upkeep failed", error) from error
-        log_upkeep.begin(self._upkeep, writer.version, self._files_needed())
-        writer.writes = writer.rows_grown = 0
-        self._rows_at_upkeep = writer.rows
+        log_upkeep.begin(self._head.version, self._files_needed())
 
     def _files_needed(self) -> set[str]:
         """Return the paths of the files of the head, and of those of a write that is prepared."""
-        files = [*self._writer.files.values(), *files_in(self._prepared or {})]
+        files = [*self._head.files.values(), *files_in(self._prepared or {})]
         return {place for file in files for place in file.places}
 
     def _tell_retentions(self) -> None:
         metadata = self._writer.metadata
-        lacking = self._upkeep.retentions(metadata["configuration"])
+        lacking = self._log_upkeep.schedule.retentions(metadata["configuration"])
         if lacking:
             configuration = {**metadata["configuration"], **lacking}
             change = Change(is_of_rows=False, metadata=[{"metaData": {**metadata, "configuration": configuration}}])
             # A crash before this leaves it for later, and one after it a table that says so. It is not the head if
             # others were faster: the next round sees to it.
-            if self._writer.put_next(change, None):
+            if self._put(change):
                 self._landed(None)
 
     @property
     def _gone_until(self) -> int:
         """The time up to which rows have expired that nobody asks for any more, so that merged files lack them."""
-        return self._writer.taken
+        return self._head.taken
 
     def _put_merged(self) -> None:
         """Put the files that were merged, if they are.
@@ -375,18 +385,16 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         """
         writer = self._writer
         # If somebody has removed what it was to read, and moved the rows before, there is nothing to put.
-        ended = writer.reading(lambda: self._merging.ended(writer.files, self._gone_until, self._dead))
+        ended = writer.reading(lambda: self._merging.ended(self._head.files, self._gone_until, self._dead))
         if ended is None:
             return
-        change, grown = ended.change, writer.rows_grown
+        change = ended.change
         for _ in writer.tries():
             metadata = [] if change.is_of_rows else [{"metaData": writer.metadata}]
-            if writer.put_next(attrs.evolve(change, metadata=metadata), None):
-                self._rows_at_upkeep += writer.rows_grown - grown  # it comes no later because there are fewer
-                writer.rows_grown = grown
+            if self._put(attrs.evolve(change, metadata=metadata)):
                 self._moved(ended)
                 return
-            if not all(file.is_in(writer.files) for file in change.removed):
+            if not all(file.is_in(self._head.files) for file in change.removed):
                 return  # somebody has moved their rows
 
     def _moved(self, ended: Ended) -> None:  # noqa: ARG002 - what it is to those that hold rows

@@ -28,20 +28,19 @@ from state.delta.log.growth import Growth, columns_misfit, field_text, lacking, 
 from state.delta.log.location import Location
 from state.delta.log.ownership import (
     WORLD_ERRORS,
+    Numbers,
     Owner,
-    epoch_of,
+    failing,
     not_empty,
     not_ours,
-    rolled_back_application,
-    turned_application,
     vectors_misfit,
 )
-from state.delta.log.put import Change, entry_of, tries, unknown
+from state.delta.log.put import Change, tries, unknown
 from state.delta.log.sync import sync_log
 from state.delta.log.vectors import has_vectors
 from state.delta.read.foreign import foreign_change, stale
-from txtopo.api.state import CanBeRenamed, StateTable, TableDescription
-from txtopo.api.values import ROWS_KINDS, StateKind
+from txtopo.api.state import CanBeRenamed, State, StateTable, TableDescription
+from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, Item
 
@@ -51,24 +50,12 @@ _ASIDE = ".before-repair-"
 class DeltaStateTable(StateTable, CanBeRenamed):
     """A Delta table, inspected without a running topology and compared with its declaration."""
 
-    def __init__(  # noqa: PLR0913 - what a state declares
-        self,
-        location: Location,
-        kind: StateKind,
-        schema: pa.Schema,
-        partition_by: Sequence[str] = (),
-        *,
-        growth: Growth = Growth.ASKED,
-        with_vectors: bool = False,
-        turns_vectors: bool = False,
-    ) -> None:
-        self._with_vectors = with_vectors
-        self._turns_vectors = turns_vectors
-        self._partition_by = tuple(partition_by)
-        self._growth = growth
+    def __init__(self, location: Location, declared: State, schema: pa.Schema, growth: Growth) -> None:
         self._location = location
-        self._kind = kind
+        self._declared = declared
+        self._partition_by = tuple(declared.partition_by)
         self._schema = schema
+        self._growth = growth
         self._seen: tuple[DeltaTable, Item] | None = None
         """The handle of the last look, and the log entry of its version."""
 
@@ -77,8 +64,8 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         """The table's path, or its address in an object store."""
         return self._location.address
 
-    def look(self) -> TableDescription | None:
-        """Return a description of the table; None if the path is free; see :meth:`StateTable.look`."""
+    def describe(self) -> TableDescription | None:
+        """Return a description of the table; None if the path is free; see :meth:`StateTable.describe`."""
         try:
             table = self._existing()
         except WORLD_ERRORS as error:
@@ -93,14 +80,14 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         owner = Owner.of(table)
         if owner is None:
             raise not_ours(self._location)
-        alteration = self._alteration(table, owner)
+        alteration, numbers = self._alteration(table, owner), Numbers.of(table, owner.application)
         return TableDescription(
             topology_id=owner.topology_id,
             state=owner.state,
             incarnation=owner.incarnation,
             identity=str(table.metadata().id),
-            last_txid=table.transaction_version(owner.application),
-            epoch=epoch_of(table, owner.application),
+            last_txid=numbers.txid,
+            epoch=numbers.epoch or 0,
             version=table.version(),
             misfit=self._misfit(table, owner) if alteration is None else None,
             lacks=self._lacking(table),
@@ -111,7 +98,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
 
     def take_back(self, epoch: int) -> None:
         """Put a version that equals the last own one; see :meth:`StateTable.take_back`."""
-        try:
+        with failing(f"the table at {self.address} can't be as it was", self._location):
             for _ in tries(self._location):
                 table = self._location.existing()
                 owner = None if table is None else Owner.of(table)
@@ -120,14 +107,10 @@ class DeltaStateTable(StateTable, CanBeRenamed):
                     return
                 if alteration.take_back(self._location, owner.fence(epoch), self._partition_by):
                     return
-        except WORLD_ERRORS as error:
-            raise state_failure(
-                f"the table at {self.address} can't be as it was", error, self._location.root
-            ) from error
 
     def rename(self, topology_id: str, name: str, epoch: int) -> None:
         """Put a version with the new owner, and the same files; see :meth:`CanBeRenamed.rename`."""
-        try:
+        with failing(f"the table at {self.address} can't be renamed", self._location):
             for _ in tries(self._location):
                 table = self._location.handle()
                 owner = Owner.of(table)
@@ -146,71 +129,65 @@ class DeltaStateTable(StateTable, CanBeRenamed):
                     "configuration": now.among(known["configuration"]),
                 }
                 change = Change(is_of_rows=False, is_of_owner=True, metadata=[{"metaData": {**known, **told}}])
-                entry = entry_of(change, fence.commit_info(None), fence.applications(None), int(time.time() * 1000))
-                if self._location.folder.put_if_absent(entry_path(table.version() + 1), entry):
+                version = table.version() + 1
+                entry = fence.entry(change, version, int(time.time() * 1000))
+                if self._location.folder.put_if_absent(entry_path(version), entry):
                     return
-        except WORLD_ERRORS as error:
-            raise state_failure(f"the table at {self.address} can't be renamed", error, self._location.root) from error
 
     def _alteration(self, table: DeltaTable, owner: Owner) -> Alteration | None:
         return Alteration.of(self._location, table, lambda handle: self._misfit(handle, owner))
 
     def foreign_change(self, since: int | None) -> str | None:
         """Describe a change by somebody else, or return None; see :meth:`StateTable.foreign_change`."""
-        try:
+        with failing(f"the log of {self.address} cannot be read", self._location):
             return foreign_change(self._location, self._newest().version(), since)
-        except WORLD_ERRORS as error:
-            raise state_failure(f"the log of {self.address} cannot be read", error, self._location.root) from error
 
     def obstacle(self, txid: int, note: Any) -> str | None:
         """Describe why a prepared write can no longer be published; see :meth:`StateTable.obstacle`."""
-        try:
-            return self._obstacle(txid, note)
-        except WORLD_ERRORS as error:
-            raise state_failure(f"the table at {self.address} cannot be read", error, self._location.root) from error
-
-    def _obstacle(self, txid: int, note: Any) -> str | None:
-        found = self.look()
-        if found is None:
-            return "whose table is gone"
-        if found.last_txid is not None and found.last_txid >= txid:  # it is visible
-            return None
-        files = files_of(self._location, self._newest(), self._partition_by)
-        missing = DataFolder(self._location).missing(needed_in(note, files))
-        if missing is not None:
-            return f"which needs {missing}"
-        if self._kind in ROWS_KINDS:  # its rows are computed from no others
-            return None
-        reason = stale(self._location, found.version, found.last_txid, note)
-        return None if reason is None else f"which was {reason}"
+        with failing(f"the table at {self.address} cannot be read", self._location):
+            found = self.describe()
+            if found is None:
+                return "whose table is gone"
+            if found.last_txid is not None and found.last_txid >= txid:  # it is visible
+                return None
+            files = files_of(self._location, self._newest(), self._partition_by)
+            missing = DataFolder(self._location).missing(needed_in(note, files))
+            if missing is not None:
+                return f"which needs {missing}"
+            if self._declared.kind in ROWS_KINDS:  # its rows are computed from no others
+                return None
+            reason = stale(self._location, found.version, found.last_txid, note)
+            return None if reason is None else f"which was {reason}"
 
     def undone_to(self, epoch: int) -> int | None:
         """Return the lowest transaction to which a later epoch has rolled it back; see :meth:`StateTable.undone_to`."""
         return self._gone_back(
-            epoch, rolled_back_application, lambda entry: None if entry.restored is None else entry.txid or 0, standing
+            epoch,
+            lambda numbers: numbers.rolled_back_at,
+            lambda entry: None if entry.restored is None else entry.txid or 0,
+            standing,
         )
 
     def turned_to(self, epoch: int) -> int | None:
         """Return the lowest transaction to which the topology has gone back; see :meth:`StateTable.turned_to`."""
-        return self._gone_back(epoch, turned_application, lambda entry: entry.turn)
+        return self._gone_back(epoch, lambda numbers: numbers.turned_at, lambda entry: entry.turn)
 
     def _gone_back(
         self,
         epoch: int,
-        application_of: Callable[[str], str],
+        last_at: Callable[[Numbers], int | None],
         txid_of: Callable[[LogEntry], int | None],
         chosen: Callable[[Iterable[LogEntry]], Iterable[LogEntry]] = iter,
     ) -> int | None:
-        try:
+        with failing(f"the log of {self.address} cannot be read", self._location):
             table = self._newest()
             owner = Owner.of(table)
             if owner is None:
                 raise not_ours(self._location)
-            last_at = table.transaction_version(application_of(owner.application))
-            entries = chosen(kept_entries(self._location, table.version()))
-            return undone_to(entries, table.version(), epoch, last_at, txid_of)
-        except WORLD_ERRORS as error:
-            raise state_failure(f"the log of {self.address} cannot be read", error, self._location.root) from error
+            found = last_at(Numbers.of(table, owner.application))
+            return undone_to(
+                chosen(kept_entries(self._location, table.version())), table.version(), epoch, found, txid_of
+            )
 
     def is_kept(self, txid: int | None) -> bool:
         """Whether the version of transaction ``txid`` is still in the log, with all of its files."""
@@ -286,18 +263,22 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         return table
 
     def _misfit(self, table: DeltaTable, owner: Owner) -> str | None:
-        if owner.kind is not self._kind:
-            return f"its kind is {owner.kind.value!r}, not {self._kind.value!r}"
+        if owner.kind is not self._declared.kind:
+            return f"its kind is {owner.kind.value!r}, not {self._declared.kind.value!r}"
         asked = unknown(table.protocol(), table.metadata().configuration, table.schema().to_json())
         if asked is not None:
             return f"it has {asked}, which txtopo does not write"
-        misfit = None if self._turns_vectors else vectors_misfit(table, with_vectors=self._with_vectors)
+        misfit = (
+            None
+            if self._declared.turns_vectors
+            else vectors_misfit(table, with_vectors=self._declared.deletion_vectors)
+        )
         return misfit or columns_misfit(table, self._schema, self._partition_by, self._growth)
 
     def _turn(self, table: DeltaTable) -> str:
-        if has_vectors(table.metadata().configuration) == self._with_vectors:
+        if has_vectors(table.metadata().configuration) == self._declared.deletion_vectors:
             return ""
-        return "on" if self._with_vectors else "off"
+        return "on" if self._declared.deletion_vectors else "off"
 
     def _lacking(self, table: DeltaTable) -> tuple[str, ...]:
         if self._growth is Growth.NEVER:

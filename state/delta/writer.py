@@ -1,7 +1,7 @@
 """Writes versions of a Delta table, as the one coordinator that may.
 
-The writer knows the table's *head* from its own last write: its version, last txid and files. A quiet table is not read
-at all: the next version is put after the head, which fails if anybody has written since (see
+The writer knows the table's *head* from its own last write: a value that a look or a put replaces. A quiet table is not
+read at all: the next version is put after the head, which fails if anybody has written since (see
 :mod:`state.delta.log.put`). Then the writer *looks*, and handles each finding before it tries again:
 
 1. A newer marker: another coordinator leads. Raise LostLead.
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -32,8 +31,8 @@ from state.delta.log.entries import entries_from, entry_path, log_entries
 from state.delta.log.growth import metadata_of
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.own_entries import OwnEntries
-from state.delta.log.ownership import WORLD_ERRORS, Fence
-from state.delta.log.put import Change, entry_of, refuse_unknown, tries
+from state.delta.log.ownership import WORLD_ERRORS, Fence, Numbers
+from state.delta.log.put import Change, refuse_unknown, tries
 from state.delta.log.sync import CHECKPOINT, sync_files, sync_log
 from state.delta.read.foreign import change_since
 from state.delta.upkeep.past import Removed
@@ -51,13 +50,57 @@ from the log, behind a checkpoint; then a put would not notice it."""
 _DRAFTED_MS = 1000
 """How old a draft of an entry may be, whose time is the draft's."""
 
-_REMOVED_MAX = 10_000
-"""How many removals are in memory at most; upkeep finds older ones in the log."""
-
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """It goes on while the machine sleeps. It may not while a virtual machine is stopped; then the time of day jumps."""
 
 T = TypeVar("T")
+
+
+@attrs.frozen(eq=False)
+class Head:
+    """The last version of a table that its coordinator has written or seen.
+
+    Args:
+        version: its number.
+        own_version: the last version that this coordinator has made, by its marker or by a write.
+        followed: a version since which it knows of each change of rows by somebody else: that of its marker, mostly.
+        foreign_change: a change of rows by somebody else since ``own_version``, in words; None if there is none.
+        files: its data files, by path.
+        rows: how many there are.
+        last_txid: the last transaction; None before the first.
+        taken: the time up to which expired rows are taken out, in µs since 1970 UTC.
+        ttl: how long keys live that expire, in µs, as the table has it on record; None if it has not.
+        metadata: its ``metaData``, if that has changed since a handle was updated.
+    """
+
+    version: int
+    own_version: int
+    followed: int
+    foreign_change: str | None = None
+    files: Mapping[str, DataFile] = attrs.field(factory=dict)
+    rows: int = 0
+    last_txid: int | None = None
+    taken: int = BEFORE_ALL
+    ttl: int | None = None
+    metadata: Mapping[str, Any] | None = None
+
+    def after(self, change: Change) -> Head:
+        """Return the next version, which the coordinator has made of this one by a change."""
+        files = {**self.files}
+        for file in change.removed:
+            del files[file.path]
+        files.update((file.path, file.without_bounds()) for file in change.added)
+        return Head(
+            self.version + 1,
+            self.version + 1,
+            self.followed,
+            files=files,
+            rows=self.rows + change.rows_grown,
+            last_txid=self.last_txid if change.txid is None else change.txid,
+            taken=self.taken if change.taken is None else change.taken,
+            ttl=self.ttl if change.ttl is None else change.ttl,
+            metadata=next((action["metaData"] for action in change.metadata if "metaData" in action), self.metadata),
+        )
 
 
 @attrs.frozen(eq=False)
@@ -66,14 +109,12 @@ class _Drafted:
 
     version: int
     time_ms: int
-    txid: int
     change: Change
     draft: Draft
 
-    def is_of(self, version: int, txid: int | None, change: Change, now_ms: int) -> bool:
+    def is_of(self, version: int, change: Change, now_ms: int) -> bool:
         """Whether it is the entry that a version needs now."""
-        is_young = abs(now_ms - self.time_ms) <= _DRAFTED_MS
-        return is_young and (self.version, self.txid, self.change) == (version, txid, change)
+        return abs(now_ms - self.time_ms) <= _DRAFTED_MS and (self.version, self.change) == (version, change)
 
 
 class TableWriter:
@@ -82,30 +123,11 @@ class TableWriter:
     def __init__(self, location: Location, table: DeltaTable, fence: Fence, partition_by: Sequence[str]) -> None:
         self.location = location
         self.fence = fence
-        self.version = table.version()
-        """The head: the last version that this coordinator has written or seen."""
         self.identity = str(table.metadata().id)
         """Delta's id of the table."""
-        self.last_txid: int | None = None
-        self.taken = BEFORE_ALL
-        """The time up to which expired rows are taken out, in µs since 1970 UTC."""
-        self.ttl: int | None = None
-        """How long keys live that expire, in µs, as the table has it on record; None if it has not."""
-        self.files: dict[str, DataFile] = {}
-        self.followed = self.version
-        """The version of the marker: changes of rows by somebody else since are in ``foreign_change``."""
-        self.own_version = self.version
-        """The last version that this coordinator has made, by its marker or by a write."""
-        self.writes = 0
-        """The number of transactions written since the last upkeep."""
-        self.rows_grown = 0
-        """The number of rows that they have added, less those that they have removed."""
-        self.foreign_change: str | None = None
-        """A change of rows by somebody else since ``own_version``, in words; None if there is none."""
-        self.removed: deque[Removed] = deque(maxlen=_REMOVED_MAX)
-        """What this coordinator's versions have removed, oldest first."""
+        version = table.version()
+        self.head = Head(version, version, version)
         self.own_entries = OwnEntries()
-        self._metadata: Mapping[str, Any] | None = None
         self._folder = location.folder
         self._partition_by = partition_by
         self._handle = table
@@ -129,7 +151,7 @@ class TableWriter:
         writer = cls(location, table, fence, partition_by)
         if location.root is not None:
             (location.root / DATA_FOLDER).mkdir(exist_ok=True)
-        newest = next(log_entries(location, writer.version), None)
+        newest = next(log_entries(location, writer.head.version), None)
         if newest is None or not newest.is_own:
             # Others may not have synced what the marker is put on top of. Later it is no longer told from our own.
             writer.look()
@@ -139,41 +161,35 @@ class TableWriter:
             writer.look()
             # A crash before this leaves the table to whoever had it, and one after it a marker of a coordinator that
             # never wrote: it keeps older ones out, and the next one has a higher epoch.
-            if writer._put(Change(), None):
+            if writer._put(Change()):
                 # Versions before the marker that a dead writer has not synced: a power failure could take them back.
                 if location.root is not None:
                     sync_log(location.root)
-                writer.followed = writer.version
+                writer.accept_change()
                 break
         return writer
 
     @property
     def table(self) -> DeltaTable:
         """A handle of the head, to read with."""
-        if self._handle.version() != self.version:
+        if self._handle.version() != self.head.version:
             self.look()
         return self._handle
 
     @property
     def is_newest(self) -> bool:
         """Whether nobody has written a version after the head."""
-        return [item.path for item in entries_from(self.location, self.version)] == [entry_path(self.version)]
+        version = self.head.version
+        return [item.path for item in entries_from(self.location, version)] == [entry_path(version)]
 
     def is_head(self) -> bool:
         """Whether the head is surely the newest version, by one look; False while one is put, in another thread."""
-        return self._is_known and self._folder.size(entry_path(self.version + 1)) is None
+        return self._is_known and self._folder.size(entry_path(self.head.version + 1)) is None
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The table's ``metaData`` as it is, for the log."""
-        if self._metadata is None:  # nobody has changed it since the last look
-            self._metadata = metadata_of(self._handle)
-        return self._metadata
-
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return sum(file.live for file in self.files.values())
+        return self.head.metadata or metadata_of(self._handle)  # nobody has changed it since the last look
 
     def look(self) -> None:
         """Read what others have written, and check the fence; the head is then the table's newest version.
@@ -190,7 +206,7 @@ class TableWriter:
 
     def _has_looked(self) -> bool:
         """Look once; return False if somebody has meanwhile moved the rows of the version that was looked at."""
-        table, known_at = self._handle, _now()
+        table, known_at, head = self._handle, _now(), self.head
         with self.failing("its table cannot be read"):
             try:
                 table.update_incremental()
@@ -198,27 +214,33 @@ class TableWriter:
                 table = self._handle = self.fresh_handle()
             version = table.version()
             self._refuse_another(table)
-            if version == self.version and table is self._looked_with:  # what is known of the head is all there is
+            if version == head.version and table is self._looked_with:  # what is known of the head is all there is
                 self._known_at = known_at
                 return True
             # Before the first look no files are known, and an empty table has no vectors.
-            known = (self.version, self.files) if self.files else None
+            known = (head.version, head.files) if head.files else None
             files = files_of(self.location, table, self._partition_by, known)
-            files = DataFolder(self.location).counted(files.values(), self.files)
-            if version > self.version:
-                self._metadata = None
-                both = {version: files} if self._looked_with is None else {self.version: self.files, version: files}
-                change = change_since(self.location, version, self.version, both, pa.schema(table.schema()))
-                self.foreign_change = self.foreign_change or change
+            files = DataFolder(self.location).counted(files.values(), head.files)
+            if version > head.version:
+                both = {version: files} if self._looked_with is None else {head.version: head.files, version: files}
+                change = change_since(self.location, version, head.version, both, pa.schema(table.schema()))
+                head = attrs.evolve(head, foreign_change=head.foreign_change or change, metadata=None)
         self.fence.check(table)
         configuration = table.metadata().configuration
         refuse_unknown(self.location.address, table.protocol(), configuration, table.schema().to_json())
         # What the next version stands on must not be lost without it: others may not have synced theirs.
-        if version > self.version and not self._are_synced(files.values(), version):
+        if version > head.version and not self._are_synced(files.values(), version):
             return False
-        self.last_txid, self.taken = self.fence.last_txid(table), self.fence.taken_until(table)
-        self.ttl = self.fence.ttl(table)
-        self.version, self.files = version, files
+        numbers, rows = Numbers.of(table, self.fence.owner.application), sum(file.live for file in files.values())
+        self.head = attrs.evolve(
+            head,
+            version=version,
+            files=files,
+            rows=rows,
+            last_txid=numbers.txid,
+            taken=numbers.taken_until,
+            ttl=numbers.ttl,
+        )
         self._looked_with = table
         self._known_at, self._known_secs = known_at, min(_KNOWN_SECS, log_secs(configuration) / 2)
         return True
@@ -227,23 +249,24 @@ class TableWriter:
         """Raise a DivergenceError if what is in the table's place is not what this coordinator has opened."""
         if str(table.metadata().id) != self.identity:
             what = "is another one than was opened"
-        elif table.version() < self.version:
-            what = f"ends with version {table.version()}, but had version {self.version}: it was restored from a copy"
+        elif (version := table.version()) < self.head.version:
+            what = f"ends with version {version}, but had version {self.head.version}: it was restored from a copy"
         else:
             return
         raise DivergenceError(
-            f"state {self.fence.state!r}: the table at {self.location.address} {what}; nothing was written. Run "
+            f"state {self.fence.owner.state!r}: the table at {self.location.address} {what}; nothing was written. Run "
             "'txtopo repair'",
         )
 
     def has(self, txid: int) -> bool:
         """Whether a transaction is written, as far as this coordinator knows."""
-        return self.last_txid is not None and self.last_txid >= txid
+        return self.head.last_txid is not None and self.head.last_txid >= txid
 
-    def put(self, txid: int, change: Callable[[], Change]) -> bool:
-        """Write a transaction, which changes what ``change`` returns for the head; return whether this call has.
+    def put(self, txid: int, change: Callable[[], Change]) -> Change | None:
+        """Write a transaction, and return what that has changed: what ``change`` returns for the head.
 
-        If it is visible already, it is made durable: another coordinator may have written it, or its answer was lost.
+        If it is visible already, it is made durable, and None is returned: another coordinator may have written it, or
+        its answer was lost.
 
         1. A crash before the put leaves the table as it was. The data files are part of no version yet: the note that
            names them is published again.
@@ -263,16 +286,17 @@ class TableWriter:
             if self.has(txid):
                 break
             self.refuse_foreign_change(txid)
-            if self.put_next(change(), txid):
-                return True
+            made = change()
+            if self.put_next(made):
+                return made
         self.make_durable()
-        return False
+        return None
 
     def tries(self, txid: int | None = None) -> Iterator[None]:
         """Yield before each try of a write whose version others may take; see :func:`~state.delta.log.put.tries`."""
-        return tries(self.location, self.fence.state, txid)
+        return tries(self.location, self.fence.owner.state, txid)
 
-    def draft(self, txid: int, change: Change) -> None:
+    def draft(self, change: Change) -> None:
         """Begin to write the entry that makes a transaction visible, before it may have its name.
 
         So it reaches the disk while the group is decided: from the decision to the name it takes 0.14 ms, and not 0.77
@@ -281,9 +305,9 @@ class TableWriter:
         """
         self.discard_draft()
         if isinstance(self._folder, LocalFolder):
-            version, time_ms = self.version + 1, int(time.time() * 1000)
-            entry = self._entry(change, txid, None, None, time_ms)
-            self._drafted = _Drafted(version, time_ms, txid, change, self._folder.drafted(entry_path(version), entry))
+            version, time_ms = self.head.version + 1, int(time.time() * 1000)
+            draft = self._folder.drafted(entry_path(version), self.fence.entry(change, version, time_ms))
+            self._drafted = _Drafted(version, time_ms, change, draft)
 
     def discard_draft(self) -> None:
         """Remove the draft of an entry that was not put."""
@@ -291,94 +315,68 @@ class TableWriter:
         if drafted is not None:
             drafted.draft.discard()
 
-    def put_next(self, change: Change, txid: int | None, restored: int | None = None, turn: int | None = None) -> bool:
+    def put_next(self, change: Change) -> bool:
         """Put the version after the head; if that is taken, look, and return False.
 
         It returns False, too, if it was worked out for an earlier head, and removes files that the head has no more.
-
-        Args:
-            change: what it changes.
-            txid: the transaction that it makes visible; None for upkeep.
-            restored: the version that it restores, if it is a roll-back.
-            turn: the last transaction of the topology that stays, if it marks that the topology goes back.
 
         Raises:
             DivergenceError: somebody else has changed rows, and it is no roll-back; nothing was written.
         """
         # A look while the change was worked out may have found either.
-        if restored is None:
-            self.refuse_foreign_change(txid)
-        if not all(file.is_in(self.files) for file in change.removed):
+        if change.restored is None:
+            self.refuse_foreign_change(change.txid)
+        if not all(file.is_in(self.head.files) for file in change.removed):
             return False
-        before = self.version
+        before = self.head.version
         reach("delta.write.checked")
         try:
-            is_put = self._put(change, txid, restored, turn)
+            is_put = self._put(change)
         except OSError as error:
             # Whether it was put is not known. If there is no new version it was not; otherwise the next try looks for
             # the transaction.
             self.look()
-            if self.version == before:
-                raise self.failure("its table could not be written", error, txid) from error
+            if self.head.version == before:
+                raise self.failure("its table could not be written", error, change.txid) from error
             return False
         if not is_put:
             self.look()
             return False
         reach("delta.write.landed")
-        self.writes += txid is not None
         return True
 
-    def _put(self, change: Change, txid: int | None, restored: int | None = None, turn: int | None = None) -> bool:
-        version = self.version + 1
+    def _put(self, change: Change) -> bool:
         # The step that makes a write visible. A crash before it leaves data files that no version names, for vacuum;
         # one after it a draft at most, for remove_drafts(): what follows is memory.
         known_at = _now()
-        if not self._put_entry(change, txid, restored, turn):
+        if not self._put_entry(change):
             return False
-        if not self._is_known and not self._counts(version):
+        if not self._is_known and not self._counts(self.head.version + 1):
             return False
-        self.version = self.own_version = version
-        self.foreign_change = None
-        self._metadata = next((each["metaData"] for each in change.metadata if "metaData" in each), self._metadata)
-        self.last_txid = self.last_txid if txid is None else txid
-        self.taken = self.taken if change.taken is None else change.taken
-        self.ttl = self.ttl if change.ttl is None else change.ttl
-        for file in change.removed:
-            self.files.pop(file.path)
-        if change.is_of_rows:
-            self.rows_grown += sum(file.live for file in change.added) - sum(file.live for file in change.removed)
-        self.files.update((file.path, file.without_bounds()) for file in change.added)
-        self._record_removed(change)
-        self._known_at = known_at
+        self.head, self._known_at = self.head.after(change), known_at
         return True
 
-    def _put_entry(self, change: Change, txid: int | None, restored: int | None, turn: int | None) -> bool:
+    def _put_entry(self, change: Change) -> bool:
         """Put the next version's entry if there is none, by its draft if there is one; return whether it was put."""
-        drafted, version, now_ms = self._drafted, self.version + 1, int(time.time() * 1000)
-        if restored is turn is None and drafted is not None and drafted.is_of(version, txid, change, now_ms):
+        drafted, version, now_ms = self._drafted, self.head.version + 1, int(time.time() * 1000)
+        if drafted is not None and drafted.is_of(version, change, now_ms):
             self._drafted = None
             with contextlib.suppress(FileNotFoundError):  # an older coordinator has removed it
                 return drafted.draft.put_if_absent()
         self.discard_draft()
-        entry = self._entry(change, txid, restored, turn, now_ms)
+        entry = self.fence.entry(change, version, now_ms)
         is_put = self._folder.put_if_absent(entry_path(version), entry)
         if is_put and self.location.root is None:
             self.own_entries.keep(entry_path(version), entry)
         return is_put
 
-    def _entry(self, change: Change, txid: int | None, restored: int | None, turn: int | None, time_ms: int) -> bytes:
-        rolled_back_at, turned_at = (None if number is None else self.version + 1 for number in (restored, turn))
-        applications = self.fence.applications(txid, rolled_back_at, change.taken, turned_at, change.ttl)
-        return entry_of(change, self.fence.commit_info(txid, restored, turn), applications, time_ms)
-
-    def _record_removed(self, change: Change) -> None:
-        """Take note of the files that no file of the head needs any more; one may have the vectors of several."""
-        gone = {file.place for file in change.removed if file.path not in self.files}
+    def removed_by(self, change: Change) -> Removed:
+        """Return what a change, of which the head was made, has removed that none of its files needs any more."""
+        gone = {file.place for file in change.removed if file.path not in self.head.files}
         vectors = {place for file in change.removed for place in file.places[1:]}
-        if vectors:
-            vectors.difference_update(place for file in self.files.values() for place in file.places)
-        if gone or vectors:
-            self.removed.append(Removed(self.version, int(time.time() * 1000), (*gone, *vectors)))
+        if vectors:  # one file may have those of several data files
+            vectors.difference_update(place for file in self.head.files.values() for place in file.places)
+        return Removed(self.head.version, int(time.time() * 1000), (*gone, *vectors))
 
     @property
     def _is_known(self) -> bool:
@@ -410,25 +408,25 @@ class TableWriter:
 
     def refuse_foreign_change(self, txid: int | None) -> None:
         """Raise a DivergenceError if somebody else has changed rows; ``txid`` is None for upkeep."""
-        if self.foreign_change is not None:
+        if self.head.foreign_change is not None:
             what = "nothing" if txid is None else f"nothing of transaction {txid}"
             raise self.divergence(
                 txid,
-                f"somebody else has changed the table at {self.location.address} ({self.foreign_change}) since its "
-                f"last transaction, {self.last_txid}; {what} was written to it. Only txtopo may write to it. "
+                f"somebody else has changed the table at {self.location.address} ({self.head.foreign_change}) since "
+                f"its last transaction, {self.head.last_txid}; {what} was written to it. Only txtopo may write to it. "
                 "'txtopo repair' undoes the change, and 'txtopo repair --accept-foreign-writes' accepts it",
             )
 
     def accept_change(self) -> None:
         """Take the head for what it is to be, although somebody else has changed rows."""
-        self.foreign_change, self.followed = None, self.version
+        self.head = attrs.evolve(self.head, foreign_change=None, followed=self.head.version)
 
     def make_durable(self) -> None:
         """Sync the table's files and the log entries since the last checkpoint.
 
         For a version whose writer may have died between its put and the sync of the folder.
         """
-        if not self._are_synced(self.files.values(), self.version):
+        if not self._are_synced(self.head.files.values(), self.head.version):
             self.look()
 
     def _are_synced(self, files: Iterable[DataFile], version: int) -> bool:
@@ -459,9 +457,9 @@ class TableWriter:
         except (FailedException, *WORLD_ERRORS):
             with self.failing("its table cannot be read"):
                 # With the same version, the second try would fail in the same way.
-                version = self.version
+                version = self.head.version
                 self.look()
-                if self.version == version:
+                if self.head.version == version:
                     raise
                 return read()
 
@@ -471,7 +469,7 @@ class TableWriter:
             return self.location.handle()
         except TableNotFoundError as error:
             raise DivergenceError(
-                f"state {self.fence.state!r}: its table at {self.location.address} is missing; restore it, "
+                f"state {self.fence.owner.state!r}: its table at {self.location.address} is missing; restore it, "
                 "or start again from a new coordinator state",
             ) from error
         except WORLD_ERRORS as error:
@@ -499,10 +497,10 @@ class TableWriter:
 
     def divergence(self, txid: int | None, what: str) -> DivergenceError:
         """Return the error for a table on which a transaction can't be written."""
-        return DivergenceError(f"state {self.fence.state!r}: {what}", txid=txid)
+        return DivergenceError(f"state {self.fence.owner.state!r}: {what}", txid=txid)
 
     def _where(self) -> str:
-        return f"state {self.fence.state!r} at {self.location.address}"
+        return f"state {self.fence.owner.state!r} at {self.location.address}"
 
 
 def _now() -> tuple[float, float]:

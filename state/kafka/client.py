@@ -25,6 +25,7 @@ ANSWER_SECS = 30.0
 """How long an answer of Kafka is waited for, at most, before it is tried again."""
 
 _POLL_SECS = 0.1
+"""Only starts wait, for topics that were made and for the end of the marks."""
 _WINDOW = 16
 """How far from the end of the marks they are read first: a mark and the end of its transaction take two offsets."""
 

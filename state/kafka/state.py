@@ -321,8 +321,8 @@ class KafkaTable(MarkedTable, CanBeRenamed):
         """Why no earlier transaction can be returned to; see :attr:`StateTable.no_past`."""
         return "" if self._declared.publishes_again else _NO_PAST
 
-    def look(self) -> TableDescription | None:
-        """Return what the last mark says; see :meth:`StateTable.look`."""
+    def describe(self) -> TableDescription | None:
+        """Return what the last mark says; see :meth:`StateTable.describe`."""
         mark = self.mark()
         if mark is None:
             return None

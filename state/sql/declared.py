@@ -205,7 +205,7 @@ def snapshot_of(table: SqlTable, txid: int | None) -> pa.Table:
         ConfigError: there is no table.
         StateAccessError: the table does not have them.
     """
-    if table.look() is None:
+    if table.describe() is None:
         raise ConfigError(f"there is no table {table.address} of a state yet: run its topology first")
     with table.transaction("can't be read", is_write=False) as (rows, marks):
         mark = read_mark(marks, table.name)

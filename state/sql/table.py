@@ -82,8 +82,8 @@ class SqlTable(MarkedTable, CanBeRenamed):
             put_mark(marks, self.name, mark)
         return mark
 
-    def look(self) -> TableDescription | None:
-        """Return the table's description; see :meth:`StateTable.look`."""
+    def describe(self) -> TableDescription | None:
+        """Return the table's description; see :meth:`StateTable.describe`."""
         if not self.database.is_there:
             return None
         with self.transaction("can't be read", is_write=False) as (rows, marks):

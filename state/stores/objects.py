@@ -60,7 +60,7 @@ from state.stores.replica import Base, Entry, Replica, Term
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Lead, Store
 from txtopo.errors import ConfigError, LostLead, StopError
-from txtopo.files.durable import beside
+from txtopo.files.durable import in_background
 from txtopo.files.objects import ObjectFolder, Version
 from txtopo.files.places import file_name
 
@@ -279,7 +279,7 @@ class _Log:
         count = 1
         while True:
             first = self.replica.number + 1
-            reads = [beside(functools.partial(self._entry, number)) for number in range(first, first + count)]
+            reads = [in_background(functools.partial(self._entry, number)) for number in range(first, first + count)]
             for answer in reads:
                 content = answer()
                 if content is None:
@@ -306,7 +306,7 @@ class ObjectLead(Lead):
         self._ended = threading.Event()
         log.is_led = True
         self._is_cutting = True
-        self._cutting: Callable[[], None] = beside(self._remove_orphans)
+        self._cutting: Callable[[], None] = in_background(self._remove_orphans)
         threading.Thread(target=self._beat, name="txtopo-lease", daemon=True).start()
 
     @property
@@ -328,7 +328,7 @@ class ObjectLead(Lead):
             self._put(Entry(self._term, tuple(changes)))
             if self._log.replica.is_far_from_its_base and not self._is_cutting:
                 self._is_cutting = True
-                self._cutting = beside(functools.partial(self._cut, self._log.replica.base()))
+                self._cutting = in_background(functools.partial(self._cut, self._log.replica.base()))
             waits = self._log.replica.is_too_far_from_its_base
         if waits:
             self._cutting()

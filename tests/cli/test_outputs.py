@@ -171,7 +171,7 @@ def test_a_rewind_to_before_a_backfill(outputs, monkeypatch):
     outputs.run(until=4, outputs="")
     outputs.told("backfill", "out", "last", outputs="last")
     outputs.told("rewind", "out", "2", "--yes", outputs="last")
-    assert (outputs.state("last").table().look(), outputs.state("last").table().asides()) == (None, [1])
+    assert (outputs.state("last").table().describe(), outputs.state("last").table().asides()) == (None, [1])
     outputs.run(until=4, outputs="")
     outputs.told("backfill", "out", "last", outputs="last")
     outputs.run(outputs="last")

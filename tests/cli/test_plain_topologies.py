@@ -14,6 +14,25 @@ def test_every_component_and_edge_is_drawn(command_line, form):
         assert word in output
 
 
+ODD = """
+from examples.word_count import Sentences
+from txtopo import TopologyBuilder
+
+builder = TopologyBuilder("odd")
+builder.set_spout("wörter <b>", Sentences(["a"]))
+topology = builder.build()
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "shown"), [("dot", "wörter <b>"), ("mermaid", "wörter &lt;b&gt;"), ("json", "wörter <b>")]
+)
+def test_names_are_drawn_as_they_are(command_line, form, shown):
+    """Letters beyond ASCII stay, and what would be a tag in Mermaid is none."""
+    command_line.write_module("odd", ODD)
+    assert shown in command_line.told("show", "odd", "--format", form)
+
+
 @pytest.mark.parametrize(
     ("status", "command"), [(2, ("audit", TARGET)), (1, ("explain", TARGET, "1")), (2, ("replay", TARGET, "1"))]
 )

@@ -99,11 +99,11 @@ def test_a_rename_and_starting_anew(command_line, run):
     """The tables get the topology's other id; and are kept under other names where it starts anew."""
     run(until=4)
     command_line.told("rename", "base", "--set", "id=other", "--yes")
-    assert LOG.table().look().topology_id == TOTALS.table().look().topology_id == "other"
+    assert LOG.table().describe().topology_id == TOTALS.table().describe().topology_id == "other"
     run(id="other")
     assert logged() == list(range(12))
     command_line.told("repair", "base", "--set", "id=other", "--start-anew", "--yes")
-    assert (LOG.table().look(), LOG.table().asides()) == (None, [1])
+    assert (LOG.table().describe(), LOG.table().asides()) == (None, [1])
     run(id="other")
     assert logged() == list(range(12))
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.full_disk import no_descriptor_left
-from txtopo.files.durable import beside, paths_in, remedy, write_whole
+from txtopo.files.durable import in_background, paths_in, remedy, write_whole
 
 
 def test_a_file_replaces_another_and_what_a_crash_has_left(tmp_path):
@@ -46,22 +46,22 @@ def test_a_folder_that_cannot_be_read_is_not_an_empty_one(tmp_path):
 
 def test_what_goes_on_beside() -> None:
     """Whoever waits gets its result, or its error."""
-    assert beside(lambda: 5)() == 5
+    assert in_background(lambda: 5)() == 5
 
     def fail() -> None:
         raise OSError(5, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output"):
-        beside(fail)()
+        in_background(fail)()
 
 
 def test_a_child_has_threads_of_its_own() -> None:
     """A process that was forked after something went on beside does not wait for threads of its parent."""
-    assert beside(lambda: 1)() == 1
+    assert in_background(lambda: 1)() == 1
     child = os.fork()
     if not child:
         signal.alarm(240)
-        os._exit(beside(lambda: 3)())
+        os._exit(in_background(lambda: 3)())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 
 

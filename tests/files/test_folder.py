@@ -15,7 +15,7 @@ import pytest
 from tests.full_disk import no_file_larger_than
 from tests.object_server import ObjectStore as ObjectServer
 from txtopo.errors import ConfigError
-from txtopo.files.durable import beside
+from txtopo.files.durable import in_background
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.objects import ObjectFolder
 
@@ -389,7 +389,7 @@ def test_what_an_object_takes(bucket_server: ObjectServer) -> None:
         folder.put("large/2", bytes((16 << 20) + 1))
     assert puts == Counter(PUT=4)  # it begins, has two parts, and ends
     assert folder.size("large/2") == (16 << 20) + 1
-    for waiting in [beside(functools.partial(folder.put, f"log/{number:04d}", b"1")) for number in range(1_100)]:
+    for waiting in [in_background(functools.partial(folder.put, f"log/{number:04d}", b"1")) for number in range(1_100)]:
         waiting()
     folder.put("log/below/2000", b"1")
     with bucket_server.counting() as lists:

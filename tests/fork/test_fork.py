@@ -28,7 +28,7 @@ def subject(tmp_path):
     JournalWriter(find_journal(origin.metadata_dir, "first"), header, 1 << 20)
     point = Checkpoint(3, "metadata", "a life", {"spout": "repeatable"}, {}, "the journal")
     begun = [TransactionMetadata(4, "next", Planned(1000)), TransactionMetadata(5, "last", NEVER)]
-    plan = GoTo.beside(point, CommittedMark(3, "metadata"))
+    plan = GoTo.of_fork(point, CommittedMark(3, "metadata"))
     return ForkSubject(
         Fork("second", "own life", "first"), folder_at(tmp_path / "side"), origin, plan, {}, begun, {"a/b": b"1"}
     )

@@ -45,6 +45,8 @@ def _see_nothing(*_: object) -> None:
 class TestSimulatedKeys(StateConformance):
     test_the_state_pickles = None  # it stays in the process
     test_forking = None  # the world of a fork says of what it is one
+    test_what_does_not_fit_is_seen = None  # nobody declares a state anew in a schedule
+    test_setting_aside = None  # nor begins a topology anew
 
     @pytest.fixture
     def place(self) -> StatePlace:

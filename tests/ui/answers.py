@@ -99,28 +99,8 @@ class Answers:
         begun = 20.0 * txid
         wave = 80.0 * ((txid - 1) // 4) + 180
         if txid >= 595:
-            is_stuck = txid == 595
-            return [
-                (
-                    txid,
-                    1,
-                    2,
-                    0,
-                    77,
-                    0,
-                    500,
-                    0,
-                    0,
-                    begun,
-                    begun,
-                    begun + 3,
-                    begun + 40,
-                    0 if is_stuck else begun + 110,
-                    0,
-                    0,
-                    0,
-                )
-            ]
+            processed = 0 if txid == 595 else begun + 110
+            return [(txid, 1, 2, 0, 77, 0, 500, 0, 0, begun, begun, begun + 3, begun + 40, processed, 0, 0, 0)]
         rows = []
         if txid % 10 == 0:
             rows.append((txid, 1, 2, 2, 70, 0, 0, 16, 17, begun, begun, begun + 3, begun + 20, 0, 0, 0, begun + 60))
@@ -189,7 +169,7 @@ class Answers:
         def component(
             name: str, kind: str, phase: str, given: int | None = None, states: tuple[str, ...] = (), failed: int = 0
         ):
-            counts = {"in": None if kind == "spout" else 500, "out": {"default": given} if given else None, "executed": 500,
+            counts = {"in": None if kind == "spout" else 500, "out": {"default": given} if given else None, "transferred": None, "executed": 500,
                       "acked": 490 if is_plain else None, "failed": failed, "queued": 7 if is_plain else None}  # fmt: skip
             return {"id": name, "kind": kind, "class": "Split", "tasks": 4, "phase": None if is_plain else phase, "committer": bool(states),
                     "streams": {"default": "word: string"}, "states": list(states), "counts": counts,
@@ -245,5 +225,16 @@ class Answers:
         }
 
     def check(self, state: str = "same") -> dict[str, Any]:
+        """An audit, which has found two faults unless all is the same; or as far as it is."""
+        proof = {"state": self.state, "first": 1, "last": 12_345, "groups": 600, "versions": 612, "rowsPut": 7_200, "rowsRemoved": 3,
+                 "unread": 2, "between": 0, "believed": 0, "repairs": 1, "begunAfter": None, "backfilledTo": None, "leftAfter": None, "away": []}  # fmt: skip
+        found = [{"text": f"it lacks {self.text}", "transaction": 7, "state": self.state, "version": 9},
+                 {"text": f"a gap in {self.file}", "transaction": 8, "state": None, "version": None}]  # fmt: skip
+        audit = {"topology": self.topology, "isProved": state == "same", "findings": found if state == "differs" else [], "leftOut": 0,
+                 "withRows": True, "first": 1, "last": 12_345, "groups": 600, "epochs": 3, "deadLetters": 1, "dropped": 2,
+                 "input": {"partitions": 2, "ranges": 24_690, "untold": 0}, "skipped": {self.file: [{"transaction": 3, "start": 0, "end": 9}]},
+                 "references": {"customers": {"first": 1, "last": 7}}, "replanned": [], "inFlight": None, "renames": [], "tablesRead": 1,
+                 "tables": [proof], "notProved": {"elsewhere": None}}  # fmt: skip
         return {"check": 7, "kind": "audit", "slug": "words", "txid": None, "state": state, "startedAt": NOW - 3,
-                "endedAt": None if state == "running" else NOW, "output": f"✔ every transaction was committed once\n{self.text}"}  # fmt: skip
+                "endedAt": None if state == "running" else NOW, "progress": {"state": self.state, "done": 7, "versions": 612} if state == "running" else None,
+                "audit": None if state == "running" else audit, "replay": None, "reason": "", "output": self.text}  # fmt: skip

@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 import txtopo.ui
 from tests.ui.answers import NOW, Answers
-from tests.ui.as_json import views
+from tests.ui.as_json import VIEWS, views
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -39,21 +39,6 @@ class Stub:
     check_state: str = "running"
 
     def app(self) -> Starlette:
-        parts = {
-            "header": lambda a: views.header_part(a.header()),
-            "graph": lambda a: views.graph_part(a.graph()),
-            "states": lambda a: views.states_part(a.states()),
-            "rows": lambda a: views.rows_part(a.rows()),
-            "errors": lambda a: views.errors_part(a.errors()),
-            "settings": lambda a: views.settings_part(a.settings()),
-            "runs": lambda a: views.runs_part(a.runs()),
-            "transactions": lambda a: views.transactions_part(a.transactions()),
-        }
-        places = {
-            "topologies": lambda a: views.topologies_part(a.topologies()),
-            "cluster": lambda a: views.cluster_part(a.cluster()),
-        }
-
         def html(make) -> Response:
             return HTMLResponse(make(self.answers), headers={"Content-Security-Policy": POLICY})
 
@@ -78,8 +63,8 @@ class Stub:
         return Starlette(
             routes=[
                 Mount("/static", StaticFiles(directory=Path(txtopo.ui.__file__).parent / "static")),
-                Route("/", lambda _: html(lambda a: views.topologies_page(a.topologies()))),
-                Route("/t/words", lambda _: html(lambda a: views.topology_page(a.header()))),
+                Route("/", lambda _: html(VIEWS["topologies page"])),
+                Route("/t/words", lambda _: html(VIEWS["topology page"])),
                 Route(
                     "/t/words/tx/{txid:int}",
                     lambda r: html(lambda a: views.transaction_page(a.header(), transaction(r))),
@@ -89,9 +74,9 @@ class Stub:
                     lambda r: html(lambda _: views.transaction_part(transaction(r))),
                 ),
                 Route("/part/words/plots", plots),
-                Route("/part/words/{name}", lambda r: html(parts[r.path_params["name"]])),
+                Route("/part/words/{name}", lambda r: html(VIEWS[r.path_params["name"]])),
                 Route("/part/check/7", lambda _: html(lambda a: views.check_part(a.check(self.check_state)))),
-                Route("/part/{name}", lambda r: html(places[r.path_params["name"]])),
+                Route("/part/{name}", lambda r: html(VIEWS[r.path_params["name"]])),
                 Route("/api/v1/topology/words/timeline", timeline),
                 Route("/api/v1/topology/words/{what:path}", post, methods=["POST"]),
             ],

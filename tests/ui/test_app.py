@@ -64,7 +64,7 @@ def served(tmp_path_factory):
         backend,
         Sessions(),
         Checks(output),
-        lambda slug: ("audit", "--progress", f"--topology={backend.header(slug).id}", "--", str(output)),
+        lambda slug: (f"--topology={backend.header(slug).id}", "--", str(output)),
         lambda _, txid: ("--version", str(txid)),
         ORIGIN,
     )

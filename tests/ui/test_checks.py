@@ -1,14 +1,32 @@
-"""Audits and replays that a page begins: how far they are, and why they end."""
+"""Audits and replays that a page begins: how far they are, what they find, and why they end."""
 
 import contextlib
+import json
 
 import pytest
 
+from tests.ui.shapes import misfits
 from tests.waiting import wait_for
-from txtopo.ui.checks import OUTPUT_BYTES_MAX, CheckRuns, Checks
+from txtopo.files.records import to_json
+from txtopo.inspect.audit.report import (
+    AuditProgress,
+    AuditReport,
+    CheckLine,
+    Comparison,
+    ComponentComparison,
+    Difference,
+    Finding,
+    ReplayReport,
+    TableProof,
+)
+from txtopo.ui.checks import OUTPUT_BYTES_MAX, Check, CheckRuns, Checks
+from txtopo.ui.openapi import schema_of
 from txtopo.ui.views.checks import check_part
 
-TELLS = "import signal\nprint('… state words: 1 of 2 versions', flush=True)\nprint('checked', flush=True)\n"
+PROVED = AuditReport("words", is_proved=True, first=1, last=4, tables=[TableProof("counts", 1, 4, 2, 3, rows_put=7)])
+REPLAYED = ReplayReport(
+    2, 1, 1, 1, 4, 1, (), (ComponentComparison("split", 3, 4, Comparison.COUNT, is_same=False),), (), None
+)
 
 
 @pytest.fixture
@@ -17,12 +35,17 @@ def begin(tmp_path):
     with contextlib.ExitStack() as stack:
 
         def begin(code, secs_max=600.0):
-            (tmp_path / "txtopo.py").write_text(code)
+            (tmp_path / "txtopo.py").write_text(f"import os, signal, sys\n{code}")
             checks = Checks(tmp_path, secs_max)
             stack.callback(checks.close)
             return checks, checks.begin("audit", "words", None, ())
 
         yield begin
+
+
+def tells(**told):
+    """Return code that tells the page something."""
+    return f"print({json.dumps(to_json(CheckLine(**told)))!r}, flush=True)\n"
 
 
 def ended(check):
@@ -32,46 +55,72 @@ def ended(check):
 
 def test_a_check_is_cancelled(begin):
     """It tells how far it is until somebody cancels it; then it has ended, for that reason."""
-    checks, check = begin(f"{TELLS}signal.pause()")
-    wait_for("progress", lambda: check.progress and check.output)
-    assert (check.progress, check.output) == ("state words: 1 of 2 versions", "checked\n")
+    checks, check = begin(f"{tells(progress=AuditProgress('words', 1, 2))}signal.pause()")
+    wait_for("progress", lambda: check.progress)
+    assert str(check.progress) == "state 'words': 1 of 2 versions"
     assert "1 of 2 versions" in check_part(check)
     assert 'data-post="cancel"' in check_part(check)
     with pytest.raises(CheckRuns):
         checks.cancel("others")
     assert checks.cancel("words") is check
-    assert ended(check) == ("cancelled", "it was cancelled", "")
+    assert ended(check) == ("cancelled", "it was cancelled", None)
     assert "it was cancelled" in check_part(check)
     assert "data-post" not in check_part(check)
     with pytest.raises(CheckRuns):
         checks.cancel("words")
 
 
-@pytest.mark.parametrize(("status", "state"), [(0, "same"), (1, "differs"), (2, "failed")])
-def test_what_user_code_prints_is_no_verdict(begin, status, state):
-    """The exit status is; and the end of a long output is shown, where what was found stands."""
-    _, check = begin(f"print('✘ a bolt prints this\\n' * 10_000 + 'what was found')\nraise SystemExit({status})")
-    assert ended(check) == (state, "", "")
-    assert check.output.startswith("✘ a bolt prints this\n")
-    assert check.output.endswith("✘ a bolt prints this\nwhat was found\n")
-    assert len(check.output.encode()) <= OUTPUT_BYTES_MAX + 8
+@pytest.mark.parametrize("status", [0, 1, 2, -9], ids=str)
+@pytest.mark.parametrize(
+    ("told", "state"),
+    [
+        ({"audit": PROVED}, "same"),
+        ({"audit": AuditReport(findings=[Finding("a gap", 2)])}, "differs"),
+        ({"replay": REPLAYED}, "same"),
+        ({"replay": ReplayReport(2, 1, 1, 2, 2, 2, (), (), (), Difference("other tuples", "split"))}, "differs"),
+    ],
+)
+def test_the_answer_is_the_verdict(begin, told, state, status):
+    """However the process ends after it, and whatever user code prints; the API has it as it is described."""
+    end = f"sys.exit({status})" if status >= 0 else f"os.kill(os.getpid(), {-status})"
+    _, check = begin(f"print('✔ every', file=sys.stderr)\n{tells(**told)}{end}")
+    assert ended(check) == (state, "", None)
+    assert (check.audit, check.replay) == (told.get("audit"), told.get("replay"))
+    assert list(misfits(json.loads(json.dumps(to_json(check))), schema_of(Check))) == []
 
 
-@pytest.mark.parametrize(("after", "shown"), [([], "begun\n…\n{long}\n"), (["found"], "begun\n…\nfound\n")])
-def test_a_line_that_is_longer_than_all_that_is_kept(begin, after, shown):
-    """It is shown if it is the last one, and what follows it stands behind what came before."""
-    _, check = begin(f"print('begun', 'x' * {OUTPUT_BYTES_MAX}, *{after}, sep='\\n')")
-    assert ended(check)[0] == "same"
-    assert check.output == shown.format(long="x" * OUTPUT_BYTES_MAX)
+def test_an_error_is_the_reason(begin):
+    """A check that can't tell says why, and no status makes it right."""
+    _, check = begin(tells(error="there is no journal"))
+    assert ended(check) == ("failed", "there is no journal", None)
+
+
+def test_what_is_printed_besides(begin):
+    """Of a long output the end is kept, in whole lines, also if a process that was begun goes on printing."""
+    _, check = begin(
+        "import subprocess\nsys.stderr.write('a bolt prints this\\n' * 10_000 + 'the last\\n')\n"
+        "subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'], stdout=sys.stderr)"
+    )
+    assert ended(check) == ("failed", "it ended with status 0 before it was done", None)
+    assert check.output.startswith("a bolt prints this\n")
+    assert check.output.endswith("a bolt prints this\nthe last\n")
+    assert len(check.output) <= OUTPUT_BYTES_MAX
 
 
 def test_a_check_that_takes_too_long(begin):
     """It is ended, and says so."""
-    _, check = begin("import signal\nsignal.pause()", 1.0)
-    assert ended(check) == ("failed", "it was ended after 1.0 s", "")
+    _, check = begin("signal.pause()", 1.0)
+    assert ended(check) == ("failed", "it was ended after 1.0 s", None)
 
 
 def test_a_check_that_is_killed(begin):
     """By whom is not known, but by which signal."""
-    _, check = begin("import os\nos.kill(os.getpid(), 9)")
-    assert ended(check) == ("failed", "its process was killed: SIGKILL", "")
+    _, check = begin("os.kill(os.getpid(), 9)")
+    assert ended(check) == ("failed", "its process was killed: SIGKILL", None)
+
+
+def test_a_page_gets_no_more_than_it_can_show():
+    """Of many findings it gets the first, and how many there are besides."""
+    many = AuditReport(findings=[Finding(f"finding {number}") for number in range(1_000)])
+    short = many.shortened()
+    assert (len(short.findings), short.left_out) == (200, 800)

@@ -11,9 +11,11 @@ from tests.ui.runs import EVIL, TRANSACTIONS, run_in
 from txtopo.cluster.driver.folder import TopologyPlace
 from txtopo.cluster.summaries import TopologySummary
 from txtopo.cluster.supervisor.pages import DriverPages
-from txtopo.inspect.answers import Can, CanCheck
-from txtopo.inspect.questions import NotFound, find
+from txtopo.inspect.backend import find
+from txtopo.inspect.past.transaction import CanCheck
+from txtopo.inspect.questions import NotFound
 from txtopo.inspect.run.slugs import slug_of
+from txtopo.inspect.run.status import Can
 from txtopo.ui.cluster import ClusterBackend
 
 NAME = "shop@1"

@@ -359,14 +359,31 @@ def test_what_the_user_has_done_stays(browser, stub):
 
 
 def test_audit(browser, stub):
-    """The button begins an audit; its outcome shows once it has ended."""
+    """The button begins an audit, which says how far it is; then of each table what was compared, and what was found."""
     browser.open(f"{stub.address}/t/words")
     browser.find("#audit").click()
-    browser.says("audit runs", "#check")
+    browser.says("7 of 612 versions", "#check")
     assert stub.posted == [("/api/v1/topology/words/audit", b"{}")]
     stub.check_state = "same"
     browser.says("sound", "#check")
     browser.says("every transaction was committed once", "#check")
+    browser.says("12,345 transactions, 1 to 12345, each once and in order", "#check")
+    of_table = " ".join(browser.text("#check tbody tr").split())
+    assert of_table == "word-counts up to 12345 600 612 7,200 3 2 versions no longer kept: rows not compared 1 repair"
+
+
+def test_an_audit_that_finds_faults(browser, stub):
+    """Each stands at the table that it is of, and those of the journal above; in every width and scheme."""
+    stub.check_state = "differs"
+    browser.open(f"{stub.address}/t/words")
+    browser.find("#audit").click()
+    browser.says("a fault was found", "#check")
+    assert "transaction 8: a gap in words" in browser.text("#check > div > ul")
+    assert "transaction 7, state 'word-counts', table version 9: it lacks ValueError: bad record" in browser.text(
+        "#check td ul"
+    )
+    browser.picture("audit-faults")
+    assert browser.script(LOW_CONTRAST) == []
 
 
 def test_transaction_page(browser, stub):

@@ -19,7 +19,7 @@ from tests.full_disk import no_file_larger_than
 from tests.processes import ROOT, python, ran
 from tests.ui.runs import EVIL, run_in
 from tests.waiting import DEADLINE_SECS, wait_for
-from txtopo.engine.page import PAGE_FILE, PageFile, PageOptions, page_beside
+from txtopo.engine.page import PAGE_FILE, PageFile, PageOptions, page_of_run
 from txtopo.engine.timeline.records import folder_of
 from txtopo.errors import ConfigError
 from txtopo.inspect.run.slugs import slug_of
@@ -59,7 +59,9 @@ def test_ui(output):
         assert client.post(f"{TOPOLOGY}/audit").status_code == 409
         wait_for("the audit", lambda: client.get(f"/api/v1/check/{number}").json()["state"] != "running")
         check = client.get(f"/api/v1/check/{number}").json()
-        assert (check["state"], check["output"].splitlines()[-1][0]) == ("same", "✔")
+        assert (check["state"], check["reason"], check["output"]) == ("same", "", "")
+        assert check["audit"]["isProved"]
+        assert [table["state"] for table in check["audit"]["tables"]]
         assert client.get(TOPOLOGY).json()["check"] == check
         assert client.post(f"{TOPOLOGY}/replay/1").status_code == 404
         process.send_signal(signal.SIGTERM)
@@ -89,9 +91,9 @@ def test_one_page_for_a_folder(output, monkeypatch):
     """A second run finds the page of the first; its file is its user's only; the page ends with the run it is of."""
     monkeypatch.chdir(ROOT)
     beside = beside_in(output)
-    with page_beside(output, ("127.0.0.1", 0), beside) as first:
+    with page_of_run(output, ("127.0.0.1", 0), beside) as first:
         assert stat.S_IMODE(Path(beside.page_file).stat().st_mode) == 0o600
-        with page_beside(output, ("127.0.0.1", 0), beside) as second, browser(second) as client:
+        with page_of_run(output, ("127.0.0.1", 0), beside) as second, browser(second) as client:
             assert second.partition("/?")[0] == first.partition("/?")[0]
             assert client.get(f"{TOPOLOGY}/settings").json()["arguments"] == {"out": "o"}
         with browser(first) as client:
@@ -107,9 +109,9 @@ def test_page_of_a_killed_run(output):
     launch = (
         "import json, sys, time\n"
         "from pathlib import Path\n"
-        "from txtopo.engine.page import PageOptions, page_beside\n"
+        "from txtopo.engine.page import PageOptions, page_of_run\n"
         "beside = PageOptions((), {}, sys.argv[2])\n"
-        "with page_beside(Path(sys.argv[1]), ('127.0.0.1', 0), beside) as url:\n"
+        "with page_of_run(Path(sys.argv[1]), ('127.0.0.1', 0), beside) as url:\n"
         "    print(url, flush=True)\n"
         "    sys.stdin.read()\n"
     )
@@ -118,9 +120,9 @@ def test_page_of_a_killed_run(output):
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
         url = run.stdout.readline().strip()
         run.kill()
-    with browser(url) as client, page_beside(output, ("127.0.0.1", 0), beside) as next_url:
+    with browser(url) as client, page_of_run(output, ("127.0.0.1", 0), beside) as next_url:
         assert next_url.partition("/?")[0] == url.partition("/?")[0]
-        with page_beside(output, ("127.0.0.1", 1), beside) as third:
+        with page_of_run(output, ("127.0.0.1", 1), beside) as third:
             assert third.endswith(" (served there already, not at port 1)")
         assert client.get(TOPOLOGY).status_code == 200
     wait_for("it is gone", lambda: not Path(beside.page_file).exists())
@@ -133,7 +135,7 @@ def test_page_that_can_not_start(output, monkeypatch):
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(ConfigError, match="the page could not be started: cannot serve the page on"),
-        page_beside(output, ("127.0.0.1", taken.getsockname()[1]), beside_in(output)),
+        page_of_run(output, ("127.0.0.1", taken.getsockname()[1]), beside_in(output)),
     ):
         pass
 
@@ -145,7 +147,7 @@ def test_a_page_on_a_full_disk(output):
         pytest.raises(
             ConfigError, match=r"the page can't write .*page\.log: the disk is full; mend that, or run without"
         ),
-        page_beside(output, ("127.0.0.1", 0), beside_in(output)),
+        page_of_run(output, ("127.0.0.1", 0), beside_in(output)),
     ):
         pass
 
@@ -159,6 +161,6 @@ def test_a_page_on_a_read_only_disk(output, monkeypatch):
     monkeypatch.setattr(Path, "open", refused)
     with (
         pytest.raises(ConfigError, match=r"the page can't write .*page\.lock: the file system is read-only; "),
-        page_beside(output, ("127.0.0.1", 0), beside),
+        page_of_run(output, ("127.0.0.1", 0), beside),
     ):
         pass

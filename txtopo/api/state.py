@@ -666,7 +666,7 @@ class StateTable(ABC):
         """The table's path or URL, for messages."""
 
     @abstractmethod
-    def look(self) -> TableDescription | None:
+    def describe(self) -> TableDescription | None:
         """Return the table's description, read anew; None if there is no table.
 
         Raises:
@@ -727,7 +727,7 @@ class StateTable(ABC):
     def take_back(self, epoch: int) -> None:
         """Make the table as it was before the alteration in its description, in rows, columns and features.
 
-        Does nothing if there is none. Override it if :meth:`look` finds alterations. ``epoch`` is that of the lead.
+        Does nothing if there is none. Override it if :meth:`describe` finds alterations. ``epoch`` is that of the lead.
 
         Raises:
             LostLead: a newer epoch has opened the table.

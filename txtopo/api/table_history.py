@@ -73,12 +73,13 @@ class StateComparison:
     """The rows written to a state at the commit and in the replay."""
 
     state: str
-    rows: int
-    """The number of compared rows: those that the transaction put and no later one of its group replaced."""
+    rows: int | None
+    """The number of compared rows: those that the transaction put and no later one of its group replaced.
+
+    None if rows do not name their transaction, so that none could be compared.
+    """
     difference: str | None
     """The first row that differs, in words; None if none does."""
-    is_compared: bool = True
-    """Whether each row names its transaction, so that rows could be compared."""
 
 
 def rolled_back_from(versions: Sequence[TableVersion], txid: int | None) -> int:

@@ -103,7 +103,7 @@ def assembled(
         feed = make_feed(threads)
         stack.callback(feed.close)
         coordinator_state, states, recovered = _take_over(plan, config, environment, states, references, stack)
-        skew.look(recovered.states, recovered.states)
+        skew.update(recovered.states, recovered.states)
         feed.open_store(*coordinator_state.source_place)
         header = journal_header(plan, config, states, recovered, coordinator_state)
         holds = functools.partial(holds_in, metadata_dir_of(plan, config), plan.topology_id)
@@ -125,7 +125,7 @@ def assembled(
             journal=journal,
             run_phases=environment.run_phases,
             keeping=_make_keeping(config, threads, recovered, coordinator_state, journal, all_holds),
-            on_written=functools.partial(skew.look, recovered.states),
+            on_written=functools.partial(skew.update, recovered.states),
             ahead_max=limits.group_transactions_max if runs_ahead else 0,
         )
         parts = Parts(

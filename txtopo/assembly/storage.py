@@ -25,7 +25,7 @@ from txtopo.journal.entries import DEAD_LETTERS
 from txtopo.journal.folders import FOLDER
 from txtopo.journal.tail import STORE_FOLDER
 from txtopo.topology.builders.checks import check_places as find_nested, place_of
-from txtopo.topology.plans.plan import Plan, options_beside
+from txtopo.topology.plans.plan import Plan, shared_storage_options
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.operations.procedure import StorePlace
 from txtopo.transactional.recovery.tables import descriptions_of, tables_of
@@ -52,7 +52,7 @@ def metadata_dir_of(plan: Plan, config: Config) -> Folder:
     """Return the metadata directory of a topology: where it was said to be, or a folder beside its tables."""
     declared = said_metadata_dir(plan, config)
     if declared is not None:
-        return folder_at(declared, options_beside(plan.states.values(), declared))
+        return folder_at(declared, shared_storage_options(plan.states.values(), declared))
     for state in plan.states.values():
         if state.home is not None:
             return folder_at(state.home, state.storage_options).below(METADATA_DIR)
@@ -146,7 +146,7 @@ def store_file_of(plan: Plan, config: Config) -> pathlib.Path | None:
 def store_folder_of(plan: Plan, config: Config) -> ObjectFolder | None:
     """Return where a topology's coordinator state is in an object store; None if its store is another one."""
     if config.state_store is not None and is_address(config.state_store):
-        options = options_beside(plan.states.values(), config.state_store)
+        options = shared_storage_options(plan.states.values(), config.state_store)
         return ObjectFolder(config.state_store, tuple((options or {}).items()))
     if config.state_store is not None or _is_in_memory(plan, config):
         return None
@@ -224,7 +224,7 @@ def dead_letters_of(
     path = config.dead_letter_path or str(metadata_dir_of(plan, config).parent.below("dead_letters"))
     value = Fields("attempt: long", "tries: long", "metadata: string", "error: string")
     state = make_dead_letters(path, Fields("transaction: long"), value)
-    return {DEAD_LETTERS: state.in_store(options_beside(plan.states.values(), state.home))}
+    return {DEAD_LETTERS: state.in_store(shared_storage_options(plan.states.values(), state.home))}
 
 
 def with_kept_letters(plan: Plan, config: Config, topology_id: str | None = None) -> dict[str, State]:

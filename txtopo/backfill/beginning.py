@@ -23,7 +23,6 @@ from txtopo.fork.fork import ForkPoint, ForkPoints, copied, mark_of
 from txtopo.journal.folders import find_journal
 from txtopo.journal.following import JournalFollower
 from txtopo.journal.holds import BackfillHold
-from txtopo.journal.search import JournalSearch
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark, committed_in
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
@@ -173,8 +172,8 @@ class BackfillPlace:
         origins = {name: self.topology.states[name] for name in self.part.scratch}
         topology = self.topology
         subject = RepairSubject(topology.topology_id, self.plan.kinds, origins, topology.metadata_dir, {})
-        journal, committed = JournalSearch(self.journal), topology.committed().txid
-        points = ForkPoints.of(subject, journal.around, committed, {before, *topology.points()}, is_of_all=True)
+        txids = {before, *topology.points()}
+        points = ForkPoints.of(subject, topology.committed().txid, txids, is_of_all=True)
         point, obstacles = points.find(before)
         if point is not None:
             return ForkPoint(point, tuple(obstacles))
@@ -195,7 +194,7 @@ class BackfillPlace:
         Forget what is begun and not decided: the journal says again what it is, unless the topology has gone back.
         """
         tables = [table for name in self.part.new if (table := self.plan.states[name].table()) is not None]
-        epochs = [description.epoch for table in tables if (description := table.look()) is not None]
+        epochs = [description.epoch for table in tables if (description := table.describe()) is not None]
         with self.leading(max(epochs, default=0)) as state:
             state.forget_begun()
 
@@ -210,7 +209,7 @@ class BackfillPlace:
     def _refuse_tables(self) -> None:
         for name in self.part.new:
             table = self.plan.states[name].table()
-            found = None if table is None else table.look()
+            found = None if table is None else table.describe()
             if table is not None and found is not None and found.last_txid is not None:
                 raise ConfigError(
                     f"state {name!r}: there is a table at {table.address} already, at transaction {found.last_txid}; "

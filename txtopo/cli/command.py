@@ -7,7 +7,7 @@ is an answer, as "different", any error is 2: see :class:`Verdict`.
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,11 +17,16 @@ from rich.text import Text
 
 from txtopo.cli.console import Console
 from txtopo.errors import InternalError, NoTopology, TxtopoError
+from txtopo.files.records import dumped, to_json
+from txtopo.inspect.audit.report import CheckLine
 from txtopo.text.extras import extra_of, how_to_install
 from txtopo.text.secrecy import HIDDEN, is_secret, without_secrets
 
 GIVEN = "txtopo.given"
 """In a context's ``meta``, the settings and parameters whose secrets its errors may quote, by name."""
+
+_PAGE = "txtopo.page"
+"""In a context's ``meta``, the file from which the page reads that has begun the command."""
 
 EXIT_INTERRUPTED = 130
 """The exit status of a command that Ctrl-C interrupted, by the convention of shells."""
@@ -126,7 +131,9 @@ class Verdict(Command):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception:  # noqa: BLE001 - Python would end with status 1
-            click.echo(discreet(traceback.format_exc()), err=True, nl=False)
+            trace = discreet(traceback.format_exc())
+            if not tell_page(error=trace):
+                click.echo(trace, err=True, nl=False)
             ctx.exit(self.error_status)
 
 
@@ -137,8 +144,13 @@ def discreet(text: str) -> str:
 
 
 def print_error(message: str) -> None:
-    """Print a message to standard error: the first line in red, the rest, often a traceback, as it is, but discreet."""
+    """Print a message to standard error: the first line in red, the rest, often a traceback, as it is, but discreet.
+
+    A page that has begun the command is told instead.
+    """
     message = discreet(message)
+    if tell_page(error=message):
+        return
     console = Console(stderr=True, soft_wrap=True)
     first, _, further_lines = message.partition("\n")
     console.print(Text(f"error: {first}", style="bold red"))
@@ -153,7 +165,33 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Print a document in one line, without secrets; what is no ASCII is escaped, so it can't command a terminal."""
-    click.echo(json.dumps(_discreet(document)))
+    click.echo(dumped(_discreet(document)))
+
+
+def page_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add a hidden option to a command, with which a page begins it: :func:`tell_page` writes to standard output.
+
+    Nothing else does then: what user code prints, and what its processes print, goes to standard error.
+    """
+
+    def take_output(ctx: click.Context, _parameter: click.Parameter, is_given: bool) -> None:  # noqa: FBT001 - click's convention
+        if is_given:
+            ctx.meta[_PAGE] = os.fdopen(os.dup(1), "w", encoding="utf-8")
+            os.dup2(2, 1)
+
+    return click.option(
+        "--for-page", is_flag=True, is_eager=True, expose_value=False, hidden=True, callback=take_output
+    )(function)
+
+
+def tell_page(**told: Any) -> bool:
+    """Tell the page that has begun the command a :class:`CheckLine`, without secrets; False if no page has."""
+    context = click.get_current_context(silent=True)
+    page = None if context is None else context.meta.get(_PAGE)
+    if page is None:
+        return False
+    print(dumped(_discreet(to_json(CheckLine(**told)))), file=page, flush=True)
+    return True
 
 
 def _discreet(value: Any, name: str = "") -> Any:

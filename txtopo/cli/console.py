@@ -8,10 +8,12 @@ from typing import Any
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from txtopo.text.printable import escaped
 
 _PIPE_WIDTH = 1000
+"""Whoever reads the pipe breaks lines, not Rich at 80 columns."""
 
 
 class Console(rich.console.Console):
@@ -24,6 +26,10 @@ class Console(rich.console.Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line, which stays one however narrow the terminal is."""
+        self.print(Text(text, style), soft_wrap=True)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Yield what is printed; Rich's commands to the terminal are segments of their own, and stay."""

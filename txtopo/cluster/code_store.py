@@ -206,7 +206,7 @@ class CodeStore:
         held_topologies = [topology for topology in self.topologies() if topology in published]
         self._checked_at = {topology: self._checked_at.get(topology, 0.0) for topology in held_topologies}
         if held_topologies:
-            topology = min(held_topologies, key=lambda each: self._checked_at[each])
+            topology = min(held_topologies, key=lambda topology: self._checked_at[topology])
             self._checked_at[topology] = time.monotonic()
             self.is_sound(topology, published[topology])
 

@@ -31,12 +31,14 @@ from txtopo.topology.user_code.output import PRINT, USER_LOGGER
 _LOG_BYTES_MAX = 64 << 20
 """A daemon keeps at most this much of its log six times: 384 MiB."""
 _LOGS_MAX = 5
+"""Files beside the one that is written: each daemon and each driver has as many, on the same disk."""
 _LINE_BYTES_MAX = 64 << 10
 """A longer line of a driver is cut into several."""
 _REST_SECS = 1.0
 """How long the end waits for the last lines in the pipe."""
 _SAME_MAX = 20
 _SAME_SECS = 60.0
+"""A fault that lasts is told again about as often as somebody looks at a log while he mends it."""
 _ORIGIN = ("component", "task", "txid", "attempt", "epoch", "source")
 """Attributes of records of user code."""
 

@@ -15,7 +15,7 @@ import math
 import os
 import secrets
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +28,18 @@ from txtopo.config import (
     SERVERS,
     TEXT,
     TEXT_OR_NONE,
+    GivenSettings,
     Kind,
     Setting,
     integer,
+    one_of,
     or_none,
     to_servers,
+    unknown_setting,
     with_ports,
 )
 from txtopo.errors import ConfigError
 from txtopo.files.durable import sync_path
-from txtopo.text.secrecy import is_secret, shown
-from txtopo.text.suggestions import did_you_mean
 
 _TOKEN_BYTES = 32
 _TOKEN_MODE = 0o600
@@ -51,12 +52,6 @@ def _to_wait(value: Any) -> float:
     return number
 
 
-def _to_log_format(value: Any) -> str:
-    if value not in {"text", "json"}:
-        raise ValueError
-    return str(value)
-
-
 def _to_address(value: Any) -> str:
     [address] = to_servers(value)
     if with_ports([address], 1) != address:
@@ -66,9 +61,9 @@ def _to_address(value: Any) -> str:
 
 _address = or_none(Kind("host:port", _to_address))
 
-_wait = Kind("a number of seconds; 0: do not wait; -1: wait forever", _to_wait)
+_log_format = or_none(one_of("text", "json"))
 
-_log_format = or_none(Kind("text or json", _to_log_format))
+_wait = Kind("a number of seconds; 0: do not wait; -1: wait forever", _to_wait)
 
 _ZOOKEEPER_PORT = 2181
 
@@ -97,7 +92,6 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
         Setting("nimbus.code.distributor", "local", TEXT, "local, shared, or MODULE:CLASS of a CodeDistributor"),
         Setting("nimbus.code.distributor.folder", None, TEXT_OR_NONE, "the folder of the shared one, a path or a URI"),
         Setting("nimbus.upload.bytes.max", 256 << 20, integer(1), "the largest submission, in bytes"),
-        Setting("nimbus.submissions.max", 16, integer(1), "submissions at a time"),
         Setting("nimbus.submission.check.secs", 120.0, SECONDS, "how long a supervisor may check submitted code"),
         Setting("topology.min.replication.count", 1, integer(1), "nimbuses that hold new code, the leader among them"),
         Setting("topology.max.replication.wait.time.sec", 60.0, _wait, "how long a submission waits for them"),
@@ -125,16 +119,16 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
 """All settings of daemons, by name."""
 
 
-class ClusterConfig(Mapping[str, Any]):
-    """The immutable configuration of a daemon or client, with all defaults; given values may be texts.
+class ClusterConfig(GivenSettings):
+    """The configuration of a daemon or client; given values may be texts.
 
     Raises:
         ConfigError: a name is unknown, or a value is invalid.
     """
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
-        self._given = {name: _converted(name, value) for name, value in (values or {}).items()}
-        self._values = {**{name: setting.default for name, setting in CLUSTER_SETTINGS.items()}, **self._given}
+        given = {name: _converted(name, value) for name, value in (values or {}).items()}
+        super().__init__(given, {name: setting.default for name, setting in CLUSTER_SETTINGS.items()})
 
     @classmethod
     def read(cls, path: Path | None, values: Mapping[str, Any] | None = None) -> ClusterConfig:
@@ -146,11 +140,6 @@ class ClusterConfig(Mapping[str, Any]):
         except (OSError, ValueError) as error:
             raise ConfigError(f"the configuration {path} cannot be read: {error}") from error
         return cls({**_flat(tables), **(values or {})})
-
-    @property
-    def given(self) -> Mapping[str, Any]:
-        """What was set, without the defaults."""
-        return self._given
 
     @property
     def zookeeper_hosts(self) -> str:
@@ -188,18 +177,6 @@ class ClusterConfig(Mapping[str, Any]):
                 f"{self[timeout]:g} s: a driver whose machine has lost ZooKeeper must be gone when the leader starts "
                 "it elsewhere"
             )
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"ClusterConfig({ ({name: shown(name, value) for name, value in self._given.items()})!r})"
 
 
 def cluster_token(path: Path) -> str:
@@ -247,13 +224,6 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _converted(name: str, value: Any) -> Any:
-    setting = CLUSTER_SETTINGS.get(name)
-    if setting is None:
-        known = f"; known settings: {', '.join(CLUSTER_SETTINGS)}"
-        near = did_you_mean(name, CLUSTER_SETTINGS, cutoff=0.4)
-        raise ConfigError(f"there is no setting {name!r} of daemons{near or known}")
-    try:
-        return setting.kind.convert(value)
-    except (ValueError, TypeError, LookupError, OverflowError):
-        given = "" if is_secret(name) else f" is {value!r}; it"
-        raise ConfigError(f"{name}{given} must be {setting.kind.words} ({setting.purpose})") from None
+    if name not in CLUSTER_SETTINGS:
+        raise ConfigError(unknown_setting(name, CLUSTER_SETTINGS, of=" of daemons"))
+    return CLUSTER_SETTINGS[name].converted(value)

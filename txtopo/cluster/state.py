@@ -170,15 +170,11 @@ class ClusterState:
 
     def manifests(self) -> dict[str, Manifest]:
         """Return the published manifests, by topology."""
-        names = self.session.children(self.node("code-distributor"))
-        found = self.session.data_of_all([self.node("code-distributor", name) for name in names])
-        return {name: Manifest.from_bytes(each[0]) for name, each in zip(names, found, strict=True) if each}
+        return {name: Manifest.from_bytes(data) for name, data in self._values("code-distributor").items()}
 
     def holders(self) -> dict[str, frozenset[str]]:
         """Return the addresses of the nimbuses that hold the code of each published topology, dead ones included."""
-        names = self.session.children(self.node("code-distributor"))
-        found = self.session.children_of_all([self.node("code-distributor", name) for name in names])
-        return {name: frozenset(addresses) for name, addresses in zip(names, found, strict=True)}
+        return {name: frozenset(addresses) for name, addresses in self._below("code-distributor").items()}
 
     def holders_of(self, topology: str) -> frozenset[str]:
         """Return the addresses of the nimbuses that hold the code of a topology, dead ones included."""
@@ -203,14 +199,9 @@ class ClusterState:
 
     def view(self) -> ClusterView:
         """Return what a leader decides on."""
-        names = self.session.children(self.node("workerbeats"))
-        found = self.session.data_of_all([self.node("workerbeats", name) for name in names])
+        numbers = {name: int(data) for name, data in self._values("workerbeats").items()}
         return ClusterView(
-            self.topologies(),
-            self.assignments(),
-            self.supervisors(),
-            self._numbered("endings", Ending),
-            {name: int(each[0]) for name, each in zip(names, found, strict=True) if each is not None},
+            self.topologies(), self.assignments(), self.supervisors(), self._numbered("endings", Ending), numbers
         )
 
     def leader(self) -> str:
@@ -325,6 +316,21 @@ class ClusterState:
             if not isinstance(answer, OutcomeUnknown):
                 return answer
 
+    def write(
+        self, plan: Callable[[Any], object], is_final: Callable[[ConditionFailed], bool] = lambda _: False
+    ) -> Applied | None:
+        """Send a transaction, planned again while nodes change meanwhile; None for a refusal that ``is_final``."""
+        for _ in range(_PLANS_MAX):
+            answer = self.apply(plan)
+            if isinstance(answer, Applied):
+                return answer
+            if is_final(answer):
+                return None
+        raise InternalError(
+            f"nodes below {self.root} change all the time: do two daemons have the same address or folder, or does "
+            "another program write there?"
+        )
+
     def exists(self, node: str) -> bool:
         """Whether there is a node."""
         return self.session.stats_of_all([node])[0] is not None
@@ -356,26 +362,28 @@ class ClusterState:
         return None if found is None else _record(node, found[0], kind)
 
     def _records(self, folder: str, kind: type[R]) -> dict[str, R]:
-        names = sorted(self.session.children(self.node(folder)))
-        nodes = [self.node(folder, name) for name in names]
-        found = self.session.data_of_all(nodes)
-        return {
-            name: _record(node, each[0], kind)
-            for name, node, each in zip(names, nodes, found, strict=True)
-            if each is not None
-        }
+        return {name: _record(self.node(folder, name), data, kind) for name, data in self._values(folder).items()}
 
     def _numbered(self, folder: str, kind: type[R]) -> dict[tuple[str, int], R]:
-        names = sorted(self.session.children(self.node(folder)))
-        below = self.session.children_of_all([self.node(folder, name) for name in names])
-        keys = [(name, number) for name, numbers in zip(names, below, strict=True) for number in numbers]
+        keys = [(name, number) for name, numbers in self._below(folder).items() for number in numbers]
         nodes = [self.node(folder, *key) for key in keys]
         found = self.session.data_of_all(nodes)
         return {
-            (name, int(number)): _record(node, each[0], kind)
-            for (name, number), node, each in zip(keys, nodes, found, strict=True)
-            if each is not None
+            (name, int(number)): _record(node, data[0], kind)
+            for (name, number), node, data in zip(keys, nodes, found, strict=True)
+            if data is not None
         }
+
+    def _values(self, folder: str) -> dict[str, bytes]:
+        """Return the value of each node in a folder; those that go meanwhile are left out."""
+        names = sorted(self.session.children(self.node(folder)))
+        found = self.session.data_of_all([self.node(folder, name) for name in names])
+        return {name: data[0] for name, data in zip(names, found, strict=True) if data is not None}
+
+    def _below(self, folder: str) -> dict[str, list[str]]:
+        """Return the names below each node in a folder."""
+        names = sorted(self.session.children(self.node(folder)))
+        return dict(zip(names, self.session.children_of_all([self.node(folder, name) for name in names]), strict=True))
 
     def _announce(self, node: str, data: bytes) -> None:
         sessions_lost = self.session.sessions_lost
@@ -388,11 +396,8 @@ class ClusterState:
                 transaction.delete(node)
             transaction.create(node, data, ephemeral=True)
 
-        for _ in range(_PLANS_MAX):
-            if isinstance(self.apply(plan), Applied):
-                self._announced[node] = (data, sessions_lost)
-                return
-        raise InternalError(f"the node {node} changes all the time: do two daemons have the same address or folder?")
+        self.write(plan)
+        self._announced[node] = (data, sessions_lost)
 
     def _put(self, parent: str, name: str, data: bytes) -> bool:
         """Create or replace a child; False if the parent does not exist."""
@@ -401,12 +406,7 @@ class ClusterState:
         def plan(transaction: Any) -> None:
             (transaction.set_data if self.exists(node) else transaction.create)(node, data)
 
-        for _ in range(_PLANS_MAX):
-            if isinstance(self.apply(plan), Applied):
-                return True
-            if not self.exists(parent):
-                return False
-        raise InternalError(f"the node {node} changes all the time: no other program may write there")
+        return self.write(plan, lambda _: not self.exists(parent)) is not None
 
 
 class LeaderWrites:
@@ -513,13 +513,10 @@ class LeaderWrites:
             transaction.check(self._state.node("leader"), -1)
             plan(transaction)
 
-        for _ in range(_PLANS_MAX):
-            answer = self._state.apply(whole)
-            if isinstance(answer, Applied):
-                return answer.last
-            if answer.position < _CHECKS:
-                raise NotLeader(f"the term {self.term.epoch} of {self.term.address} is over: nothing was written")
-        raise InternalError("the cluster's nodes change all the time: no other program may write there")
+        applied = self._state.write(whole, lambda refused: refused.position < _CHECKS)
+        if applied is None:
+            raise NotLeader(f"the term {self.term.epoch} of {self.term.address} is over: nothing was written")
+        return applied.last
 
 
 def _bytes(record: attrs.AttrsInstance) -> bytes:

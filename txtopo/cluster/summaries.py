@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from txtopo.inspect.answers import in_camel_case
+from txtopo.files.records import in_camel_case
 
 
 @attrs.frozen(field_transformer=in_camel_case)

@@ -43,7 +43,7 @@ class IndexSizes:
     numbers: int = 1 << 31
     """How many numbers it can tell apart."""
     slots: int = 1024
-    """How many slots it has, at least."""
+    """How many slots it has at least: some KiB, so that a table of few keys does not grow with each of them."""
     portion: int = 1 << 18
     """How many keys are added at a time."""
 

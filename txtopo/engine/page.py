@@ -124,7 +124,7 @@ class PageFile:
 
 
 @contextlib.contextmanager
-def page_beside(output: Path | str, address: tuple[str, int], options: PageOptions) -> Iterator[str]:
+def page_of_run(output: Path | str, address: tuple[str, int], options: PageOptions) -> Iterator[str]:
     """Start the page's process, or find the one that serves this folder already, and yield an address of it, to print.
 
     At the end the page ends, unless it is that of another run that goes on. If the one that is found has another port

@@ -16,10 +16,11 @@ from typing import TypeVar
 DESCRIPTOR_SECS = 300.0
 """How long work waits for a file descriptor before it is tried without one, and fails."""
 
-_BESIDE_MAX = 64
+_THREADS_MAX = 64
 """The most threads for what goes on beside; a few of them may wait for others."""
 
 _DESCRIPTOR_PAUSE_SECS = 0.5
+"""Others close files at their own pace: asking more often helps nobody."""
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 
 _SHORTAGES = frozenset(
@@ -68,7 +69,7 @@ def sync_path(path: str | Path) -> None:
         os.close(descriptor)
 
 
-def beside(work: Callable[[], T]) -> Callable[[], T]:
+def in_background(work: Callable[[], T]) -> Callable[[], T]:
     """Begin work that is over soon in another thread; return what waits for its end, and returns or raises the same.
 
     Two syncs at the same time take the disk as long as one: a data file and its name 3 ms, and not 6, on a busy disk.
@@ -79,7 +80,7 @@ def beside(work: Callable[[], T]) -> Callable[[], T]:
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
     """The threads, which stay: to start one takes until it runs, 6 ms on a busy machine."""
-    return ThreadPoolExecutor(_BESIDE_MAX, "txtopo-beside")
+    return ThreadPoolExecutor(_THREADS_MAX, "txtopo-background")
 
 
 os.register_at_fork(after_in_child=_threads.cache_clear)  # a child has none of its parent's threads

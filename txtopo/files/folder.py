@@ -21,7 +21,7 @@ import attrs
 
 from txtopo.errors import ConfigError
 from txtopo.failpoints import reach
-from txtopo.files.durable import NO_FOLDER, beside, make_folder, names_in, paths_in, removed_on_error, sync_path
+from txtopo.files.durable import NO_FOLDER, in_background, make_folder, names_in, paths_in, removed_on_error, sync_path
 
 Content = bytes | memoryview | Callable[[IO[bytes]], None]
 """What a new file is to have, or what writes it to the file: so it need not be in memory at once."""
@@ -268,8 +268,8 @@ class LocalFolder:
             file.flush()
             reach("folder.named")
             # The file here, which gives Python's interpreter lock away: another thread would have to wait for it first.
-            named = beside(functools.partial(sync_path, place.parent))
-            callback = beside(functools.partial(meanwhile, file.tell()))
+            named = in_background(functools.partial(sync_path, place.parent))
+            callback = in_background(functools.partial(meanwhile, file.tell()))
             try:
                 os.fsync(file.fileno())
             finally:
@@ -293,7 +293,7 @@ class LocalFolder:
     def drafted(self, path: str, content: bytes) -> Draft:
         """Begin to put a file if absent, before it may have its name."""
         draft = self._draft(path, content, is_durable=False)
-        return Draft(draft, self.root / path, beside(functools.partial(sync_path, draft)))
+        return Draft(draft, self.root / path, in_background(functools.partial(sync_path, draft)))
 
     def begin(self, path: str, content: bytes) -> Growing | None:
         """See :class:`Folder`."""

@@ -20,7 +20,7 @@ from typing import IO, Any
 import attrs
 
 from txtopo.errors import BucketUnreachable, ConfigError
-from txtopo.files.durable import beside
+from txtopo.files.durable import in_background
 from txtopo.files.folder import Content, Folder, Growing, Item, write_content
 from txtopo.text.client_properties import resolved
 from txtopo.text.extras import how_to_install
@@ -82,7 +82,7 @@ class ObjectFolder:
                 file.close()
             raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from error
         with file:
-            putting = beside(lambda: self.put(path, file))
+            putting = in_background(lambda: self.put(path, file))
             try:
                 meanwhile(size)
             finally:
@@ -218,7 +218,7 @@ class ObjectFolder:
             paths = sorted(each["path"].removeprefix(key) for each in obstore.list(store, key).collect())
         # 1. A crash before all are copied leaves the old ones whole, and the same move again copies them.
         # 2. A crash after that leaves the first of the old ones by name: of a table's log, its past.
-        copied = [beside(functools.partial(self._copy, below + path, to + path)) for path in paths]
+        copied = [in_background(functools.partial(self._copy, below + path, to + path)) for path in paths]
         for each in copied:
             each()
         for path in reversed(paths):
@@ -233,7 +233,7 @@ class ObjectFolder:
             obstore.copy(store, key, target)
 
     def take(self, paths: Iterable[str], origin: Folder) -> None:
-        for copying in [beside(functools.partial(self._take, path, origin)) for path in paths]:
+        for copying in [in_background(functools.partial(self._take, path, origin)) for path in paths]:
             copying()
 
     def _take(self, path: str, origin: Folder) -> None:

@@ -35,6 +35,16 @@ def name_in_json(field: attrs.Attribute[Any]) -> str:
     return str(field.metadata.get(_WRITTEN_NAME, field.name))
 
 
+def in_camel_case(_kind: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
+    """Give the fields of an attrs class names in camel case in JSON, but for those that have another one."""
+
+    def camel(name: str) -> str:
+        first, *others = name.rstrip("_").split("_")
+        return "".join([first, *(word.capitalize() for word in others)])
+
+    return [field.evolve(metadata={**written_as(camel(field.name)), **field.metadata}) for field in fields]
+
+
 def to_json(record: attrs.AttrsInstance) -> Any:
     """Return a record as JSON: dictionaries, lists, strings and numbers."""
     return _converter().unstructure(record)
@@ -43,6 +53,25 @@ def to_json(record: attrs.AttrsInstance) -> Any:
 def from_json(value: Any, kind: type[T]) -> T:
     """Return the record that :func:`to_json` converted; raise KeyError for a missing field, or else :data:`DAMAGE`."""
     return _converter().structure(value, kind)
+
+
+def dumped(value: Any, **options: Any) -> str:
+    """Return JSON as a text for others, in which NaN and infinite numbers, as users' spouts may record, are texts."""
+
+    def told(value: Any) -> Any:
+        match value:
+            case float():
+                return value if math.isfinite(value) else str(value)
+            case dict():
+                return {name: told(part) for name, part in value.items()}
+            case list() | tuple():
+                return [told(part) for part in value]
+        return value
+
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(told(value), **options)
 
 
 def packed(head: Any, values: Iterable[bytes]) -> bytes:

@@ -19,7 +19,6 @@ it is refused if the topology has gone back since, so that its transaction is an
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
@@ -38,10 +37,10 @@ from txtopo.journal.search import JournalSearch
 from txtopo.journal.turns import Turn
 from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
+from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Folds, StateMark
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
-from txtopo.transactional.recovery.operations.rewind import summarized, versions_kept
+from txtopo.transactional.recovery.operations.rewind import Reach, summarized
 from txtopo.transactional.recovery.operations.ways import version_is_gone
 from txtopo.transactional.recovery.plans import GoTo
 
@@ -104,7 +103,6 @@ class ForkPoints:
     def of(
         cls,
         origin: RepairSubject,
-        journal_around: Callable[[Collection[int]], Sequence[JournalPart]],
         decided: int,
         txids: Collection[int],
         *,
@@ -114,7 +112,6 @@ class ForkPoints:
 
         Args:
             origin: the topology.
-            journal_around: reads its journal, see :meth:`txtopo.journal.search.JournalSearch.around`.
             decided: the last transaction that the origin's coordinator state has decided.
             txids: the points on record, and a transaction that is asked for.
             is_of_all: whether only those count at which it had each of its states.
@@ -124,16 +121,14 @@ class ForkPoints:
         """
         # A state that can't be copied begins empty in the fork, whatever its table keeps.
         tables = {n: table for n, table in origin.tables().items() if isinstance(origin.states[n], CanBeForked)}
-        descriptions = {name: found for name, table in tables.items() if (found := table.look()) is not None}
-        all_kept = {name: tables[name].all_kept() for name in descriptions}
-        parts = journal_around({*txids, *itertools.chain(*all_kept.values())})
-        if not parts:
+        descriptions = {name: found for name, table in tables.items() if (found := table.describe()) is not None}
+        reach = Reach.of(origin, tables, descriptions, txids, decided)
+        if not reach.parts:
             raise ConfigError("the journal of the topology has no complete line yet: there is nothing to fork")
-        incarnation = parts[-1].header.incarnation
-        points = checkpoints_in(parts, origin.topology_id, incarnation, origin.states, descriptions, decided=decided)
-        entered = parts[-1].entries[-1].last if parts[-1].entries else 0
-        kept = versions_kept(tables, all_kept, points)
-        return cls(origin, parts, tuple(points), tables, descriptions, kept, entered, is_of_all)
+        newest = reach.parts[-1].entries
+        entered = newest[-1].last if newest else 0
+        checkpoints = tuple(reach.checkpoints)
+        return cls(origin, reach.parts, checkpoints, tables, descriptions, reach.kept, entered, is_of_all)
 
     @property
     def unversioned(self) -> tuple[str, ...]:

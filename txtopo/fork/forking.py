@@ -25,7 +25,7 @@ from txtopo.files.folder import Folder
 from txtopo.files.places import is_address, joined
 from txtopo.fork.fork import Fork, ForkPoint, ForkPoints, ForkSubject, claim, discard, find_fork, make
 from txtopo.journal.backfills import backfills_of
-from txtopo.journal.ending import METADATA_DIR, READS_MAX, metadata_dir_with_journal, read_beside
+from txtopo.journal.ending import METADATA_DIR, READS_MAX, metadata_dir_with_journal, read_consistently
 from txtopo.journal.entries import DEAD_LETTERS, JournalTransaction
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import EnteredGroup, JournalSearch
@@ -130,7 +130,7 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Folder, fork: Fork) 
     checkpoint = point.checkpoint
     places = _places(origin.states, origin.metadata_dir.parent)
     committed_mark = state.committed()
-    to = GoTo.beside(checkpoint, committed_mark)
+    to = GoTo.of_fork(checkpoint, committed_mark)
     fork = attrs.evolve(fork, origin=str(origin.metadata_dir.parent), txid=checkpoint.txid, tables=places, plan=to)
     journal = JournalSearch(
         find_journal(origin.metadata_dir, origin.topology_id),
@@ -294,7 +294,7 @@ def _points(
     """Return the points, and how it stood at a transaction; again if another coordinator began meanwhile."""
     journal = find_journal(origin.metadata_dir, origin.topology_id)
     txids = {*(point.txid for point in coordinator_state.points().points), *(() if txid is None else (txid,))}
-    found = read_beside(journal, lambda _: ForkPoints.of(origin, JournalSearch(journal).around, committed, txids))
+    found = read_consistently(journal, lambda _: ForkPoints.of(origin, committed, txids))
     if found is None:
         raise ConfigError(f"coordinators follow one another too fast to fork one; gave up after {READS_MAX} tries")
     return found

@@ -15,25 +15,31 @@ from typing import Any
 import attrs
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from txtopo.api.components.planned import NEVER
 from txtopo.assembly.snapshot import Snapshot, Writer, read_snapshot, snapshots_in, topologies_with_snapshot
 from txtopo.engine.exposition import WrittenMetrics
 from txtopo.engine.timeline.ends import bring_end, ended_in, place_in
-from txtopo.engine.timeline.records import FOLDER_PREFIX, past_in
+from txtopo.engine.timeline.records import FOLDER_PREFIX, SAMPLES_SECS, past_in
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
 from txtopo.files.folder import Folder
 from txtopo.files.objects import ObjectFolder
-from txtopo.inspect import answers
+from txtopo.inspect.cluster import Changed, Cluster
 from txtopo.inspect.past import tables
-from txtopo.inspect.past.story import Known, story_of
-from txtopo.inspect.questions import NotFound, Question
+from txtopo.inspect.past.story import Known
+from txtopo.inspect.past.tables import Rows, States
+from txtopo.inspect.past.transaction import Attempts, CanCheck, Transaction, transaction_by_timeline, transaction_of
+from txtopo.inspect.questions import NotFound, Number, Question, Text, answers, questions_of
 from txtopo.inspect.run import drawing, failures, header, settings
+from txtopo.inspect.run.drawing import Graph
+from txtopo.inspect.run.failures import Errors
 from txtopo.inspect.run.known import KnownRun, is_live, now_of, status_of
+from txtopo.inspect.run.settings import Settings
 from txtopo.inspect.run.slugs import OF_RUN, slug_of
+from txtopo.inspect.run.status import Can, Header, Run, Runs, Topologies
 from txtopo.inspect.timeline import series
-from txtopo.inspect.timeline.timeline import TimelineReader, outcome_of
+from txtopo.inspect.timeline.attempts import Timeline, Transactions
+from txtopo.inspect.timeline.series import Plots
+from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.journal.ending import METADATA_DIR, read_end
-from txtopo.journal.entries import JournalEntry, JournalTransaction
 from txtopo.journal.folders import find_journal, topologies_with_journal
 from txtopo.journal.journal import journal_files
 from txtopo.text.extras import version
@@ -45,6 +51,9 @@ FACTS_SECS = 0.25
 ASK_SECS = 3.0
 """How often a bucket is asked for the timeline of a run that was elsewhere and has put none yet."""
 
+LIMIT_MAX = 1_000
+"""More rows are no page, and would be in memory several times."""
+_SECS_MAX = 1 << 33
 _LINES_MAX = 1_000
 """How many lines of lists are kept: those of 20 topologies with 50 earlier runs."""
 _NUMBER = re.compile(r"[0-9]{1,10}")
@@ -174,7 +183,7 @@ class FolderBackend:
         self._known: dict[str, _Topology] = {}
         self._past: dict[str, _Topology] = {}
         """Earlier runs that somebody looks at, by slug."""
-        self._lines: dict[tuple[Path, int], answers.Run] = {}
+        self._lines: dict[tuple[Path, int], Run] = {}
         """Those of earlier runs in lists, by the folder and its time: they do not change any more."""
         if not self._refreshed() and not may_be_empty:
             raise ConfigError(
@@ -191,103 +200,122 @@ class FolderBackend:
         """Return the answer to a question."""
         return question.ask(self, slug, **given)
 
-    def topologies(self) -> answers.Topologies:
+    def topologies(self) -> Topologies:
         """See :class:`~txtopo.inspect.questions.Backend`, as for what has no other words."""
-        found = sorted(self._refreshed().values(), key=lambda each: each.id)
-        return answers.Topologies(
+        found = sorted(self._refreshed().values(), key=lambda topology: topology.id)
+        return Topologies(
             version(), str(self.output), topologies=[header.summary(topology.known_run()) for topology in found]
         )
 
-    def header(self, slug: str) -> answers.Header:
+    @answers("", "Status, rate, lag, the lowest uncommitted transaction")
+    def header(self, slug: str) -> Header:
         """See :class:`~txtopo.inspect.questions.Backend`."""
         topology = self._find(slug)
         known = topology.known_run()
-        return header.header(known, answers.Can(topology.has_journal, topology.has_journal and self._can_replay))
+        return header.header(known, Can(topology.has_journal, topology.has_journal and self._can_replay))
 
+    @answers(
+        "timeline",
+        "Attempts and writes after a record; give `head` as `since` the next time",
+        Number("since", 0),
+        kind=Timeline,
+    )
     def timeline(self, slug: str, since: int) -> bytes:
         """Return the timeline after a record, as JSON text: many ask for it, so it is encoded once."""
         topology = self._find(slug)
         return topology.shown.since(since, now_of(topology.known_run()))
 
-    def transactions(
-        self, slug: str, first: int, last: int | None, limit: int, *, failed: bool
-    ) -> answers.Transactions:
-        """Return transactions, newest first."""
-        return self._find(slug).shown.transactions(first, last, limit, failed=failed)
+    @answers(
+        "transactions",
+        "Transactions, newest first",
+        Number("from", 0, keyword="first"),
+        Number("to", None, keyword="last"),
+        Number("limit", 200, LIMIT_MAX),
+        Number("failed", 0, 1),
+    )
+    def transactions(self, slug: str, first: int, last: int | None, limit: int, failed: int) -> Transactions:
+        """Return transactions, newest first; only those with a failed attempt if ``failed`` is 1."""
+        return self._find(slug).shown.transactions(first, last, limit, failed=bool(failed))
 
-    def transaction(self, slug: str, txid: int) -> answers.Transaction:
+    @answers("transaction/{txid}", "One transaction: story, attempts, writes")
+    def transaction(self, slug: str, txid: int) -> Transaction:
         """Return all about one transaction."""
         topology = self._find(slug)
-        if topology.past is not None:
-            return _told_by_timeline(topology, txid)
-        attempts, writes = _attempts(topology, txid)
-        try:
-            known = Known.of(topology.metadata_dir, topology.id, topology.snapshot())
-            story, entered = story_of(known, txid), known.journal.find(txid)
-        except TxtopoError as error:  # the journal is damaged, nothing is known of the transaction, or it has not begun
-            why = without_secrets(error.message)
-            if isinstance(error, DivergenceError) and attempts:
-                return _told_by_timeline(topology, txid, why)
-            raise NotFound(why) from error
-        if not writes and entered is not None:
-            writes = [answers.Write(state, *counts) for state, counts in entered.entry.states.items()]
-        is_committed = txid <= known.committed
-        last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
-        return answers.Transaction(
-            txid,
-            now=now_of(topology.known_run()),
-            headline=story.headline,
-            story=story.lines,
-            attempts=attempts,
-            writes=writes,
-            journal=None if entered is None else _journal(entered.entry, entered.transaction(txid)),
-            can=answers.CanCheck(topology.has_journal, is_committed and self._can_replay),
-            previous=txid - 1 if txid > 1 else None,
-            next=txid + 1 if txid < last_begun else None,
-        )
+        done = Attempts.of(topology.shown, txid)  # before the journal, which then has no less
+        now, why = now_of(topology.known_run()), ""
+        if topology.past is None:
+            try:
+                known = Known.of(topology.metadata_dir, topology.id, topology.snapshot())
+                return transaction_of(known, txid, done, now, CanCheck(topology.has_journal, self._can_replay))
+            except TxtopoError as error:  # the journal is damaged, nothing is known of it, or it has not begun
+                why = without_secrets(error.message)
+                if not isinstance(error, DivergenceError) or not done.attempts:
+                    raise NotFound(why) from error
+        if not done.attempts:
+            raise NotFound(f"this run has begun no transaction {txid}, or its timeline no longer has it")
+        return transaction_by_timeline(topology.shown, txid, done, now, why)
 
-    def errors(self, slug: str) -> answers.Errors:
+    @answers("errors", "The last hundred errors, in groups")
+    def errors(self, slug: str) -> Errors:
         """Return the last errors in groups."""
         topology = self._find(slug)
         return failures.errors(topology.known_run())
 
-    def states(self, slug: str) -> answers.States:
+    @answers("state", "The states and the size of their tables")
+    def states(self, slug: str) -> States:
         """Return the states with their tables."""
         topology = self._find(slug)
         known = topology.known_run()
         described = {} if known.run is None else known.run.graph.get("states", {})
         found, why = tables.states(topology.metadata_dir, topology.id, described, self._kept)
-        return answers.States(found, is_live(known), why)
+        return States(found, is_live(known), why)
 
-    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> answers.Rows:
+    @answers(
+        "state/rows",
+        "Rows of a state, now or as of a transaction; `key` once for each key field",
+        Text("name"),
+        Text("key", "keys", is_list=True),
+        Number("txid", None),
+        Number("limit", 50, LIMIT_MAX),
+    )
+    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> Rows:
         """Return rows of a state."""
         paths = {state.name: state.path for state in self.states(slug).states}
         if not paths.get(name):
             raise NotFound(f"there is no table of a state {name!r}")
         return tables.rows(name, paths[name], keys, txid, limit)
 
-    def graph(self, slug: str) -> answers.Graph:
+    @answers("graph", "Components, edges, states, counts")
+    def graph(self, slug: str) -> Graph:
         """Return components and edges."""
         return drawing.graph(self._find(slug).known_run())
 
-    def plots(self, slug: str, secs: int, until: int | None = None) -> answers.Plots:
+    @answers(
+        "plots",
+        "Samples as lines over the last seconds, or those before a moment in seconds since 1970",
+        Number("secs", 300, SAMPLES_SECS),
+        Number("until", None, _SECS_MAX),
+    )
+    def plots(self, slug: str, secs: int, until: int | None = None) -> Plots:
         """Return the plots of some seconds, the last ones or those before a moment in seconds since 1970."""
         topology = self._find(slug)
         known = topology.known_run()
-        return series.plots(topology.shown, secs, until, now_of(known), is_over=not is_live(known))
+        return series.plots(topology.shown, secs or 1, until, now_of(known), is_over=not is_live(known))
 
-    def settings(self, slug: str) -> answers.Settings:
+    @answers("settings", "The settings, those that differ from their default first")
+    def settings(self, slug: str) -> Settings:
         """Return the settings."""
         return settings.settings(self._find(slug).known_run(), self._arguments)
 
-    def runs(self, slug: str) -> answers.Runs:
+    @answers("runs", "The last run, and earlier ones that are kept: their slugs take the place of the topology's")
+    def runs(self, slug: str) -> Runs:
         """Return the last run and those before it that are kept, each with the slug under which it is answered for."""
         topology = self._find(slug.partition(OF_RUN)[0])
         past = past_in(topology.timeline.folder)
         lines = [self._line_of(topology, number, folder) for number, folder in past.items()]
-        return answers.Runs([header.run_of(topology.known_run()), *filter(None, lines)])
+        return Runs([header.run_of(topology.known_run()), *filter(None, lines)])
 
-    def _line_of(self, topology: _Topology, number: int, folder: Path) -> answers.Run | None:
+    def _line_of(self, topology: _Topology, number: int, folder: Path) -> Run | None:
         try:
             key = folder, folder.stat().st_mtime_ns
         except OSError:  # a later run has removed it
@@ -318,11 +346,11 @@ class FolderBackend:
         """See :class:`~txtopo.inspect.questions.Backend`."""
         return {topology.id: status_of(topology.known_run())[0] for topology in self._refreshed().values()}
 
-    def cluster(self) -> answers.Cluster:
+    def cluster(self) -> Cluster:
         """See :class:`~txtopo.inspect.questions.Backend`."""
         raise NotFound("this page is of a folder; 'txtopo ui --cluster' shows a cluster")
 
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> answers.Changed:
+    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
         """See :class:`~txtopo.inspect.questions.Backend`."""
         del slug, settings
         raise NotFound(f"there is no cluster that could {what} it")
@@ -375,52 +403,14 @@ class FolderBackend:
             return self._known.copy()
 
 
-def _attempts(topology: _Topology, txid: int) -> tuple[list[answers.Attempt], list[answers.Write]]:
-    """Return the attempts at a transaction with their errors, and the writes of the last one."""
-    errors = {(error.epoch, error.attempt): error.text for error in topology.shown.errors() if error.txid == txid}
-    attempts = [
-        attrs.evolve(attempt, error=errors.get((attempt.epoch, attempt.try_), attempt.error))
-        for attempt in topology.shown.attempts(txid)
-    ]
-    group = attempts[-1].group if attempts else None
-    return attempts, [] if group is None else topology.shown.writes(attempts[-1].epoch, group)
+QUESTIONS = questions_of(FolderBackend)
+"""All questions, each once."""
+OF_TRANSACTION = next(question for question in QUESTIONS if question.answer is Transaction)
 
 
-def _told_by_timeline(topology: _Topology, txid: int, why: str = "") -> answers.Transaction:
-    """Return what a run did for a transaction without the journal, which may be damaged: that is ``why``.
-
-    The journal can't tell it of an earlier run: since then, the transaction may have been undone and run anew.
-    """
-    attempts, writes = _attempts(topology, txid)
-    if not attempts:
-        raise NotFound(f"this run has begun no transaction {txid}, or its timeline no longer has it")
-    status = outcome_of(attempts)
-    is_over = status in {"committed", "dead letter"}
-    return answers.Transaction(
-        txid,
-        now=now_of(topology.known_run()),
-        headline=f"transaction {txid}: {status if is_over else 'not committed'} in this run",
-        story=[answers.StoryLine("journal", why)] if why else [],
-        attempts=attempts,
-        writes=writes,
-        previous=txid - 1 if topology.shown.attempts(txid - 1) else None,
-        next=txid + 1 if topology.shown.attempts(txid + 1) else None,
-    )
-
-
-def _journal(entry: JournalEntry, transaction: JournalTransaction) -> answers.Entered:
-    planned = transaction.planned
-    return answers.Entered(
-        group=[entry.first, entry.last],
-        metadata=transaction.metadata,
-        planned_at=None if planned == NEVER else planned.at_ms / 1000,
-        references={
-            reference.name: answers.Reference(reference.identity, reference.version, reference.instead_of)
-            for reference in planned.references
-        },
-        waited=planned.ahead,
-        ranges={name: list(span) for name, span in transaction.input.items()},
-        skipped={name: [list(span) for span in spans] for name, spans in transaction.gaps.items()},
-        tuples={name: number for name, (number, _) in transaction.fingerprints.items()},
-        is_dead_letter=transaction.is_dead_letter,
-    )
+def find(path: str) -> tuple[Question, str | None] | None:
+    """Return the question with a path, and the transaction in it; None if there is no such question."""
+    before, is_there, txid = path.partition(OF_TRANSACTION.path.partition("{")[0])
+    if is_there and not before:
+        return OF_TRANSACTION, txid
+    return next(((question, None) for question in QUESTIONS if question.path == path), None)

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, get_type_hints
 
 import attrs
 
-from txtopo.engine.timeline.records import SAMPLES_SECS
 from txtopo.errors import RuleError, TxtopoError
-from txtopo.inspect import answers
+from txtopo.inspect.cluster import Changed, Cluster
+from txtopo.inspect.run.status import Header, Topologies
 
 TXID_MAX = 1 << 62
-LIMIT_MAX = 1_000
-"""More rows are no page, and would be in memory several times."""
-_SECS_MAX = 1 << 33
+"""Fits 64 bits, as in the timeline's records, and is beyond any topology's."""
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 Texts = Mapping[str, Sequence[str]]
@@ -43,10 +41,10 @@ class Backend(Protocol):
     All methods raise NotFound for a topology that is not there, and ConfigError for what can't be read.
     """
 
-    def topologies(self) -> answers.Topologies:
+    def topologies(self) -> Topologies:
         """Return all topologies."""
 
-    def header(self, slug: str) -> answers.Header:
+    def header(self, slug: str) -> Header:
         """Return what a topology's header shows."""
 
     def answer(self, question: Question, slug: str, given: Mapping[str, Any]) -> Any:
@@ -58,20 +56,24 @@ class Backend(Protocol):
     def health(self) -> dict[str, str]:
         """Return the status of each run, by topology."""
 
-    def cluster(self) -> answers.Cluster:
+    def cluster(self) -> Cluster:
         """Return the daemons of a cluster."""
 
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> answers.Changed:
+    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
         """Activate, deactivate, rebalance or kill a topology of a cluster."""
 
 
 @attrs.frozen
 class Number:
-    """A parameter that is a whole number from 0 to ``most``; ``default`` if it is not there, or empty."""
+    """A parameter that is a whole number from 0 to ``most``; ``default`` if it is not there, or empty.
+
+    ``keyword`` is what the method calls it that answers.
+    """
 
     name: str
     default: int | None
-    most: int
+    most: int = TXID_MAX
+    keyword: str = attrs.Factory(lambda self: self.name, takes_self=True)
 
     kind = "integer"
 
@@ -86,6 +88,7 @@ class Text:
     """A parameter that is a text, which may be there several times if it ``is_list``; it is needed otherwise."""
 
     name: str
+    keyword: str = attrs.Factory(lambda self: self.name, takes_self=True)
     is_list: bool = False
 
     kind = "string"
@@ -93,7 +96,7 @@ class Text:
     def of(self, texts: Texts) -> Any:
         """Return it; raise a BadQuestion if it is missing."""
         if self.is_list:
-            return [each for each in texts.get(self.name, ()) if each]
+            return [text for text in texts.get(self.name, ()) if text]
         if not texts.get(self.name):
             raise BadQuestion(f"name the state: ?{self.name}=NAME")
         return texts[self.name][0]
@@ -114,8 +117,8 @@ class Question:
         path: below the topology's; empty for its header. ``{txid}`` stands for a transaction.
         summary: what it asks for, in words.
         answer: the type of the answer.
-        ask: asks the backend of a folder, given the topology's slug, the parameters by name, and what the path names.
-            A timeline comes as JSON text, because many ask for it at the same time.
+        ask: the method of the backend of a folder that answers, given the topology's slug, the parameters by keyword,
+            and what the path names.
         parameters: the parameters.
     """
 
@@ -132,90 +135,27 @@ class Question:
             BadQuestion: a parameter is not what it must be.
             TxtopoError: what the backend raises.
         """
-        given = {parameter.name: parameter.of(texts) for parameter in self.parameters}
+        given = {parameter.keyword: parameter.of(texts) for parameter in self.parameters}
         if txid is not None:
             given["txid"] = whole("txid", txid)
         return backend.answer(self, slug, given)
 
 
-def _transactions(backend: Any, slug: str, **given: Any) -> Any:
-    return backend.transactions(slug, given["from"], given["to"], given["limit"], failed=given["failed"] == 1)
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-OF_TRANSACTION = Question(
-    "transaction/{txid}",
-    "One transaction: story, attempts, writes",
-    answers.Transaction,
-    lambda backend, slug, txid: backend.transaction(slug, txid),
-)
+def answers(
+    path: str, summary: str, *parameters: Number | Text, kind: type | None = None
+) -> Callable[[Method], Method]:
+    """Declare that a method answers a question, by default with what its annotation says; see :class:`Question`."""
 
-QUESTIONS = (
-    Question(
-        "",
-        "Status, rate, lag, the lowest uncommitted transaction",
-        answers.Header,
-        lambda backend, slug: backend.header(slug),
-    ),
-    Question(
-        "timeline",
-        "Attempts and writes after a record; give `head` as `since` the next time",
-        answers.Timeline,
-        lambda backend, slug, since: backend.timeline(slug, since),
-        (Number("since", 0, TXID_MAX),),
-    ),
-    Question(
-        "transactions",
-        "Transactions, newest first",
-        answers.Transactions,
-        _transactions,
-        (
-            Number("from", 0, TXID_MAX),
-            Number("to", None, TXID_MAX),
-            Number("failed", 0, 1),
-            Number("limit", 200, LIMIT_MAX),
-        ),
-    ),
-    OF_TRANSACTION,
-    Question(
-        "errors", "The last hundred errors, in groups", answers.Errors, lambda backend, slug: backend.errors(slug)
-    ),
-    Question(
-        "state", "The states and the size of their tables", answers.States, lambda backend, slug: backend.states(slug)
-    ),
-    Question(
-        "state/rows",
-        "Rows of a state, now or as of a transaction; `key` once for each key field",
-        answers.Rows,
-        lambda backend, slug, **given: backend.rows(slug, given["name"], given["key"], given["txid"], given["limit"]),
-        (Text("name"), Text("key", is_list=True), Number("txid", None, TXID_MAX), Number("limit", 50, LIMIT_MAX)),
-    ),
-    Question("graph", "Components, edges, states, counts", answers.Graph, lambda backend, slug: backend.graph(slug)),
-    Question(
-        "plots",
-        "Samples as lines over the last seconds, or those before a moment in seconds since 1970",
-        answers.Plots,
-        lambda backend, slug, secs, until: backend.plots(slug, secs or 1, until),
-        (Number("secs", 300, SAMPLES_SECS), Number("until", None, _SECS_MAX)),
-    ),
-    Question(
-        "settings",
-        "The settings, those that differ from their default first",
-        answers.Settings,
-        lambda backend, slug: backend.settings(slug),
-    ),
-    Question(
-        "runs",
-        "The last run, and earlier ones that are kept: their slugs take the place of the topology's",
-        answers.Runs,
-        lambda backend, slug: backend.runs(slug),
-    ),
-)
-"""All questions, each once."""
+    def declare(method: Method) -> Method:
+        method.question = Question(path, summary, kind or get_type_hints(method)["return"], method, parameters)  # type: ignore[attr-defined]
+        return method
+
+    return declare
 
 
-def find(path: str) -> tuple[Question, str | None] | None:
-    """Return the question with a path, and the transaction in it; None if there is no such question."""
-    before, is_there, txid = path.partition(OF_TRANSACTION.path.partition("{")[0])
-    if is_there and not before:
-        return OF_TRANSACTION, txid
-    return next(((question, None) for question in QUESTIONS if question.path == path), None)
+def questions_of(backend: type) -> tuple[Question, ...]:
+    """Return the questions that a class answers, in the order of its methods."""
+    return tuple(method.question for method in vars(backend).values() if hasattr(method, "question"))

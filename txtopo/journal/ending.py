@@ -71,7 +71,7 @@ def read_end(folder: Folder) -> JournalEnd | None:
         raise damaged(folder, file, error) from error
 
 
-def read_beside(journal: Folder, read: Callable[[JournalEnd | None], T | None]) -> T | None:
+def read_consistently(journal: Folder, read: Callable[[JournalEnd | None], T | None]) -> T | None:
     """Return what is read while a coordinator may write; None if that failed ``READS_MAX`` times.
 
     Another coordinator may undo what the one before has left. So what is read counts only if none has begun meanwhile.

@@ -15,7 +15,7 @@ import attrs
 
 from txtopo.errors import StopError
 from txtopo.failpoints import durable_step
-from txtopo.files.durable import beside, remedy
+from txtopo.files.durable import in_background, remedy
 from txtopo.files.folder import Folder, Growing, Item
 from txtopo.files.formats import JOURNAL as JOURNAL_FORMAT
 from txtopo.files.records import DAMAGE, to_json
@@ -160,7 +160,7 @@ class JournalWriter(KeptJournal):
             is_long = len(self._lines) > self.tail_bytes
         self._counts(entry)
         if is_long:
-            beside(self.add_lines)
+            in_background(self.add_lines)
 
     def add_lines(self) -> None:
         """Add to the file what it lacks; if that fails, whoever comes next does."""

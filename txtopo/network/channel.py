@@ -18,6 +18,7 @@ _LENGTH = struct.Struct("!I")
 LENGTH_BYTES = _LENGTH.size
 """The bytes in front of each message, which have its length, the highest first."""
 _READ_BYTES = 1 << 18
+"""About what a socket's buffer holds on Linux, so one read takes all that has come."""
 SILENCE_SECS = 20
 """A receiver's channel ends after so long without a sign of the other side's kernel: a link may be away for some
 seconds, and nobody should wait a minute for a machine that is gone."""

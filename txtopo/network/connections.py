@@ -133,7 +133,7 @@ def _most_silent(peers: Iterable[Mapping[Connection, None]]) -> Connection | Non
     for connections in peers:
         idle = [connection for connection in connections if connection.is_idle and connection.since is not None]
         if idle:
-            return min(idle, key=lambda each: each.since or 0.0)
+            return min(idle, key=lambda connection: connection.since or 0.0)
     return None
 
 

@@ -30,7 +30,7 @@ class RowsBolt(ArrowBatchBolt, DescribesSteps):
         """What it does, for people."""
         self._stages: list[_Columns | BatchStep] = []
         self._fields = fields.names
-        for is_columns, several in itertools.groupby(steps, lambda each: not isinstance(each, BatchStep)):
+        for is_columns, several in itertools.groupby(steps, lambda step: not isinstance(step, BatchStep)):
             stage = list(several)
             if is_columns:
                 self._stages.append(_Columns(fields, stage))

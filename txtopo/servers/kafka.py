@@ -66,6 +66,7 @@ _CLUSTER = "dHh0b3BvLWthZmthLWRldg"
 _ANSWER_SECS = 10.0
 _POLL_SECS = 0.05
 _LOCK_SECS = 2.0
+"""A broker that is killed with its parent holds the lock for a moment longer."""
 
 _SETTINGS: Mapping[str, object] = {
     "process.roles": "broker,controller",

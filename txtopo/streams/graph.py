@@ -124,7 +124,7 @@ class Step:
             if state.home is None or table is None:
                 continue
             try:
-                table_kind = table.look()
+                table_kind = table.describe()
             except TxtopoError:  # of which the run says more
                 continue
             if table_kind is not None and table_kind.misfit is not None and not table_kind.lacks:

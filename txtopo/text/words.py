@@ -10,9 +10,6 @@ UNKNOWN = "\N{EN DASH}"
 NOTHING_CHANGED = "nothing was changed"
 """Ends the refusal of whatever brings coordinator state and tables elsewhere."""
 
-PROGRESS = "… "
-"""Begins the lines in which ``audit`` tells how far it is; the page reads them."""
-
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 

@@ -26,7 +26,8 @@ from starlette.types import ASGIApp, Scope
 from txtopo.cluster.serving.answers import Json, body_of, settings_in
 from txtopo.errors import NotAlive, TransitionError, TxtopoError
 from txtopo.files.records import to_json
-from txtopo.inspect.questions import OF_TRANSACTION, QUESTIONS, Backend, BadQuestion, NotFound, Question, whole
+from txtopo.inspect.backend import OF_TRANSACTION, QUESTIONS
+from txtopo.inspect.questions import Backend, BadQuestion, NotFound, Question, whole
 from txtopo.text.secrecy import without_secrets
 from txtopo.ui import views
 from txtopo.ui.checks import Begun, Check, CheckRuns, Checks, PageHeader
@@ -49,8 +50,8 @@ class Page:
         backend: where the answers come from.
         sessions: who may see it.
         checks: audits and replays; None if it can begin none.
-        audit_words: the words of the command line that audits a topology, given its slug; None if it can't.
-        replay_words: those that replay a transaction; None if the page does not know the topology's module.
+        audit_words: what follows ``txtopo audit`` for a topology, given its slug; None if the page can't audit.
+        replay_words: what follows ``txtopo replay``; None if the page does not know the topology's module.
         address: of the page, without a path.
     """
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -11,14 +12,16 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import attrs
 
 from txtopo.errors import RuleError
-from txtopo.files.records import written_as
-from txtopo.inspect.answers import Header, in_camel_case
+from txtopo.files.records import from_json, in_camel_case, written_as
+from txtopo.inspect.audit.report import AuditProgress, AuditReport, CheckLine, ReplayReport
+from txtopo.inspect.run.status import Header
 from txtopo.text.secrecy import without_secrets
-from txtopo.text.words import PROGRESS, duration
+from txtopo.text.words import duration
 
 OUTPUT_BYTES_MAX = 64 * 1024
 """How much of what a check prints is kept: more is no page."""
@@ -27,13 +30,7 @@ SECS_MAX = 1_800.0
 KEPT_MAX = 20
 """How many checks are remembered; the oldest go first."""
 
-_SHOWN_SECS = 0.25
-"""How often what a check has printed is made anew: that takes longer the more it is."""
-
 _CANCELLED = "it was cancelled"
-
-_STATES = {0: "same", 1: "differs"}
-"""What the exit statuses of ``audit`` and ``replay`` say; others are errors."""
 
 
 class CheckRuns(RuleError):
@@ -49,7 +46,7 @@ class Begun:
 
 @attrs.define(eq=False, field_transformer=in_camel_case)
 class Check:
-    """An audit or a replay."""
+    """An audit or a replay. Its ``state`` is that it runs, or the outcome: same, differs, cancelled, failed."""
 
     number: int = attrs.field(metadata=written_as("check"))
     kind: str
@@ -58,11 +55,13 @@ class Check:
     started_at: float
     state: str = "running"
     ended_at: float | None = None
-    output: str = ""
-    progress: str = ""
-    """How far it is, while it runs."""
+    progress: AuditProgress | None = None
+    audit: AuditReport | None = None
+    replay: ReplayReport | None = None
     reason: str = ""
-    """Why it has ended before it was done, if its output does not say so."""
+    """Why it has ended before it was done."""
+    output: str = ""
+    """The end of what its processes have printed besides, as user code does."""
 
 
 @attrs.frozen(field_transformer=in_camel_case)
@@ -85,17 +84,17 @@ class Checks:
         self._is_closed = False
 
     def begin(self, kind: str, slug: str, txid: int | None, words: Sequence[str]) -> Check:
-        """Begin a check, given the words after ``txtopo``; raise CheckRuns if another one runs."""
+        """Begin a check, given the words after the command; raise CheckRuns if another one runs."""
         with self._lock:
-            running = [each for each in self._checks.values() if each.state == "running"]
+            running = [check for check in self._checks.values() if check.state == "running"]
             if running or self._is_closed:
                 raise CheckRuns(f"the {running[0].kind if running else 'page'} is at work; try again when it is done")
-            process = subprocess.Popen(  # noqa: S603 - our command
-                [sys.executable, "-m", "txtopo", *words],
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                [sys.executable, "-m", "txtopo", kind, "--for-page", *words],
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stderr=subprocess.PIPE,
                 env={**os.environ, "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"},
                 start_new_session=True,  # so that all its processes can be killed
             )
@@ -138,50 +137,47 @@ class Checks:
         too_long = threading.Timer(self._secs_max, self._end_late, [check, process])
         too_long.daemon = True
         too_long.start()
-        printed, shown_at = _Printed(), -math.inf
+        printing = threading.Thread(target=_collect, args=(check, process.stderr), name="printed", daemon=True)
+        printing.start()
         for line in process.stdout:
-            if line.startswith(PROGRESS.encode()):
-                check.progress = without_secrets(line.decode(errors="replace").removeprefix(PROGRESS).strip())
-                continue
-            printed.add(line)
-            if time.monotonic() - shown_at > _SHOWN_SECS:
-                check.output, shown_at = printed.text, time.monotonic()
-        check.output = printed.text
+            told = from_json(json.loads(line), CheckLine)
+            check.progress = told.progress
+            check.audit, check.replay = told.audit, told.replay
+            check.reason = check.reason or told.error
         status = process.wait()
         too_long.cancel()
-        check.ended_at, check.progress = time.time(), ""
-        if status < 0 and not check.reason:
-            check.reason = f"its process was killed: {signal.Signals(-status).name}"
-        if status in _STATES:
+        with contextlib.suppress(ProcessLookupError):  # what it has begun may be left, and print for ever
+            os.killpg(process.pid, signal.SIGKILL)
+        printing.join()
+        check.progress, check.state = None, _outcome_of(check)
+        if check.state in {"same", "differs"}:
             check.reason = ""  # it was done before it could be killed
-        check.state = _STATES.get(status, "cancelled" if check.reason == _CANCELLED else "failed")
+        elif not check.reason:
+            killed = f"its process was killed: {signal.Signals(-status).name}" if status < 0 else ""
+            check.reason = killed or f"it ended with status {status} before it was done"
+        check.ended_at = time.time()
 
     def _end_late(self, check: Check, process: subprocess.Popen[bytes]) -> None:
         check.reason = f"it was ended after {duration(self._secs_max)}"
         _kill(process)
 
 
-class _Printed:
-    """What a check prints: the first and the last of it, where what was found stands."""
+def _outcome_of(check: Check) -> str:
+    if check.audit is not None:
+        return "same" if check.audit.is_proved else "differs"
+    if check.replay is not None:
+        return "same" if check.replay.difference is None else "differs"
+    return "cancelled" if check.reason == _CANCELLED else "failed"
 
-    def __init__(self) -> None:
-        self._first = self._last = b""
-        self._is_cut = False
 
-    def add(self, line: bytes) -> None:
-        """Keep a line, unless it is between."""
-        if not self._last and len(self._first) + len(line) <= OUTPUT_BYTES_MAX // 2:
-            self._first += line
-            return
-        self._last += line
-        if len(self._last) > OUTPUT_BYTES_MAX // 2:  # whole lines, of which it is known where secrets begin
-            self._is_cut, self._last = True, self._last[-OUTPUT_BYTES_MAX // 2 :].partition(b"\n")[2] or line
-
-    @property
-    def text(self) -> str:
-        """What is kept, without secrets."""
-        first, last = (each.decode(errors="replace") for each in (self._first, self._last))
-        return without_secrets(f"{first}…\n{last}" if self._is_cut else first + last)
+def _collect(check: Check, stream: IO[bytes]) -> None:
+    """Keep the end of what is printed, in whole lines, of which it is known where secrets begin."""
+    printed = b""
+    for line in stream:
+        printed += line
+        if len(printed) > OUTPUT_BYTES_MAX:
+            printed = printed[-OUTPUT_BYTES_MAX:].partition(b"\n")[2]
+    check.output = without_secrets(printed.decode(errors="replace"))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

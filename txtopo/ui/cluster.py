@@ -26,11 +26,14 @@ from txtopo.cluster.decisions.lifecycle import Status
 from txtopo.cluster.summaries import NimbusSummary, SupervisorSummary, TopologySummary
 from txtopo.errors import ClusterError, NoLeader, TxtopoError
 from txtopo.files.records import from_json
-from txtopo.inspect import answers
+from txtopo.inspect.cluster import Changed, Cluster, Driver, Nimbus, Supervisor
+from txtopo.inspect.past.transaction import CanCheck, Transaction
 from txtopo.inspect.questions import NotFound, Question
 from txtopo.inspect.run import header
 from txtopo.inspect.run.known import KnownRun
 from txtopo.inspect.run.slugs import OF_RUN, slug_of
+from txtopo.inspect.run.status import Can, HasTimeline, Header, Runs, Summary, Topologies, Topology
+from txtopo.inspect.timeline.attempts import Timeline
 from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.text.extras import version
 from txtopo.transactional.core.record.history import first_line
@@ -54,7 +57,7 @@ class _Seen:
     supervisors: Sequence[SupervisorSummary] = ()
     topologies: Mapping[str, TopologySummary] = attrs.field(factory=dict)
     """By slug."""
-    summaries: Mapping[str, answers.Summary] = attrs.field(factory=dict)
+    summaries: Mapping[str, Summary] = attrs.field(factory=dict)
     """What their runs say, by the topology's id."""
     why: str = ""
 
@@ -69,46 +72,46 @@ class ClusterBackend:
         self._nimbuses: dict[str, NimbusSummary] = {}
         """All that were ever seen, as they were then."""
 
-    def topologies(self) -> answers.Topologies:
+    def topologies(self) -> Topologies:
         """See :class:`~txtopo.inspect.questions.Backend`, as for all methods."""
         seen = self._refreshed()
         found = [self._summary(seen, topology) for topology in seen.topologies.values()]
         place = ", ".join(seen.nimbuses) or "a cluster of which no nimbus answers"
-        found.sort(key=lambda each: each.id)
-        return answers.Topologies(version(), place, is_cluster=True, topologies=found)
+        found.sort(key=lambda topology: topology.id)
+        return Topologies(version(), place, is_cluster=True, topologies=found)
 
-    def header(self, slug: str) -> answers.Header:
+    def header(self, slug: str) -> Header:
         """See :class:`~txtopo.inspect.questions.Backend`."""
         seen = self._refreshed()
         topology = self._find(seen, slug)
         if OF_RUN in slug:
-            return attrs.evolve(from_json(self._ask(slug, "").json(), answers.Header), slug=slug, id=topology.id)
+            return attrs.evolve(from_json(self._ask(slug, "").json(), Header), slug=slug, id=topology.id)
         try:
-            found = from_json(self._ask(slug, "").json(), answers.Header)
+            found = from_json(self._ask(slug, "").json(), Header)
         except (NotFound, ClusterError, NoLeader) as error:
             found = header.header(_unreached(topology.id))
-            found = attrs.evolve(found, timeline=answers.HasTimeline(is_there=False, why=error.message))
+            found = attrs.evolve(found, timeline=HasTimeline(is_there=False, why=error.message))
         is_going_on = topology.status in _GOING_ON
         return attrs.evolve(
             found,
             **self._own(seen, topology, found),
             is_active=topology.status == Status.ACTIVE.value,
-            can=answers.Can(activate=is_going_on, rebalance=is_going_on, kill=True),
+            can=Can(activate=is_going_on, rebalance=is_going_on, kill=True),
         )
 
     def answer(self, question: Question, slug: str, given: Mapping[str, Any]) -> Any:
         """Return what the topology's supervisor answers, which another version of txtopo may have made."""
-        query = {name: value for name, value in given.items() if f"{{{name}}}" not in question.path}
+        query = {parameter.name: given[parameter.keyword] for parameter in question.parameters}
         answer = self._ask(slug, question.path.format_map(given), **query)
-        if question.answer is answers.Timeline:
+        if question.answer is Timeline:
             return answer.content
         found: Any = from_json(answer.json(), question.answer)
-        if isinstance(found, answers.Transaction):
-            return attrs.evolve(found, can=answers.CanCheck())
-        if isinstance(found, answers.Runs):
+        if isinstance(found, Transaction):
+            return attrs.evolve(found, can=CanCheck())
+        if isinstance(found, Runs):
             own = slug.partition(OF_RUN)[0]
             runs = [attrs.evolve(run, slug=f"{own}{''.join(run.slug.partition(OF_RUN)[1:])}") for run in found.runs]
-            return answers.Runs(runs)
+            return Runs(runs)
         return found
 
     def metrics(self) -> bytes:
@@ -119,12 +122,12 @@ class ClusterBackend:
         """See :class:`~txtopo.inspect.questions.Backend`: each driver's metrics and health are its supervisor's."""
         return {}
 
-    def cluster(self) -> answers.Cluster:
+    def cluster(self) -> Cluster:
         """See :class:`~txtopo.inspect.questions.Backend`."""
         seen = self._refreshed()
-        topologies = sorted(seen.topologies.values(), key=lambda each: each.id)
+        topologies = sorted(seen.topologies.values(), key=lambda topology: topology.id)
         nimbuses = [
-            answers.Nimbus(
+            Nimbus(
                 address,
                 is_leader=nimbus.is_leader,
                 is_alive=address in seen.nimbuses,
@@ -135,27 +138,27 @@ class ClusterBackend:
             for address, nimbus in sorted(self._nimbuses.items())
         ]
         supervisors = [
-            answers.Supervisor(
+            Supervisor(
                 supervisor.address,
                 started_at=supervisor.started_at,
                 slots=supervisor.slots_total,
                 used=supervisor.slots_used,
                 drivers=[
-                    answers.Driver(slug_of(one.id), one.id, None if one.heartbeat is None else one.heartbeat.pid)
+                    Driver(slug_of(one.id), one.id, None if one.heartbeat is None else one.heartbeat.pid)
                     for one in topologies
                     if one.assignment is not None and one.assignment.supervisor == supervisor.id
                 ],
             )
             for supervisor in seen.supervisors
         ]
-        return answers.Cluster(time.time(), nimbuses, supervisors, seen.why)
+        return Cluster(time.time(), nimbuses, supervisors, seen.why)
 
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> answers.Changed:
+    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
         """See :class:`~txtopo.inspect.questions.Backend`."""
         name = self._find(self._refreshed(), slug).id
         after = self._client.change(name, what, settings=settings)
         self._last = attrs.evolve(self._last, at=float("-inf"))  # so that the next answer shows it
-        return answers.Changed(after.id, after.status, after.seconds_left)
+        return Changed(after.id, after.status, after.seconds_left)
 
     # What all share.
 
@@ -180,7 +183,7 @@ class ClusterBackend:
         while len(self._nimbuses) > _NIMBUSES_MAX:
             self._nimbuses.pop(next(iter(self._nimbuses)))
         said = summaries.json()["topologies"] if summaries.is_success else {}
-        said = {name: from_json(each, answers.Summary) for name, each in said.items()}
+        said = {name: from_json(each, Summary) for name, each in said.items()}
         return _Seen(time.monotonic(), nimbuses, supervisors, topologies, said)
 
     @staticmethod
@@ -190,14 +193,14 @@ class ClusterBackend:
             raise NotFound(f"there is no topology {own!r} on the cluster{f': {seen.why}' if seen.why else ''}")
         return seen.topologies[own]
 
-    def _summary(self, seen: _Seen, topology: TopologySummary) -> answers.Summary:
+    def _summary(self, seen: _Seen, topology: TopologySummary) -> Summary:
         said = seen.summaries.get(topology.id) or header.summary(_unreached(topology.id))
         found = attrs.evolve(said, **self._own(seen, topology, said))
         is_over = topology.status in _WORDS and not seen.why
         return attrs.evolve(found, status_text=topology.status) if is_over else found
 
     @staticmethod
-    def _own(seen: _Seen, topology: TopologySummary, said: answers.Topology) -> dict[str, Any]:
+    def _own(seen: _Seen, topology: TopologySummary, said: Topology) -> dict[str, Any]:
         status, beat, reason = topology.status, topology.heartbeat, topology.reason
         now = time.time()
         word, text = said.status, said.status_text

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import collections.abc
+import enum
+import types
+import typing
+from typing import Any, Union
 
 import attrs
 
-from txtopo.inspect.answers import Changed, Cluster, Topologies, schema_of
-from txtopo.inspect.questions import QUESTIONS
+from txtopo.files.records import name_in_json
+from txtopo.inspect.backend import QUESTIONS
+from txtopo.inspect.cluster import Changed, Cluster
+from txtopo.inspect.run.status import Topologies
 from txtopo.ui.checks import Begun, Check, PageHeader
 from txtopo.ui.security import Invitation
 
@@ -107,3 +113,29 @@ def document() -> dict[str, Any]:
 
 def _answer(text: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+_SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+
+
+def schema_of(kind: Any) -> dict[str, Any]:
+    """Return the JSON schema of a type: of an answer, or of what stands in one."""
+    if kind is Any:
+        return {}
+    if kind in _SCALARS:
+        return {"type": _SCALARS[kind]}
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return {"enum": [member.value for member in kind]}
+    if attrs.has(kind):
+        hints = typing.get_type_hints(kind)
+        properties = {name_in_json(field): schema_of(hints[field.name]) for field in attrs.fields(kind)}
+        return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin in {Union, types.UnionType}:
+        schemas = [schema_of(part) for part in parts]
+        if all(isinstance(schema.get("type"), str) and schema["type"] in _SCALARS.values() for schema in schemas):
+            return {"type": [schema["type"] for schema in schemas]}
+        return {"anyOf": schemas}
+    if origin in {dict, collections.abc.Mapping}:
+        return {"type": "object", "additionalProperties": schema_of(parts[1])}
+    return {"type": "array", "items": schema_of(parts[0])}

@@ -31,6 +31,7 @@ IDLE_SECS = 600.0
 """How long the page of a run that was killed waits for somebody to look at it."""
 
 _POLL_SECS = 5.0
+"""How much later than it might the page's process ends."""
 _BACKLOG = 64
 """A browser opens some six connections at a time."""
 
@@ -45,8 +46,8 @@ def served(output: Folder, host: str, port: int, options: PageOptions | None, an
         backend,
         Sessions(),
         checks,
-        lambda slug: ("audit", "--progress", f"--topology={backend.header(slug).id}", "--", str(backend.output)),
-        None if not words else lambda _, txid: ("replay", *words, str(txid)),
+        lambda slug: (f"--topology={backend.header(slug).id}", "--", str(backend.output)),
+        None if not words else lambda _, txid: (*words, str(txid)),
     )
     page_file = None if options is None else Path(options.page_file)
     if page_file is not None:

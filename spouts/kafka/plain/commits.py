@@ -111,7 +111,7 @@ class Commits:
         these out: it would commit the same offset again and again while one record takes long.
         """
         reader, offsets = self._reader, {}
-        for progress in sorted(reader.partitions.values(), key=lambda each: each.partition):
+        for progress in sorted(reader.partitions.values(), key=lambda progress: progress.partition):
             partition = progress.partition
             if partition not in partitions:
                 continue

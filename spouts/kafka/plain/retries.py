@@ -11,6 +11,7 @@ from txtopo.errors import ConfigError
 
 RETRIES_UNLIMITED = 2**31 - 1
 _SHIFT_MAX = 62
+"""Beyond it the delay is longer than any maximum, and the number larger than 64 bits."""
 
 
 class RetryPolicy(ABC):

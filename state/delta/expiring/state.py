@@ -158,7 +158,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
 
     def hold_rows(self, bytes_max: int) -> None:
         """Hold rows in so much memory, and begin to load them; see :class:`HoldsRows`."""
-        self._mirror.load_beside(self._writer, bytes_max)
+        self._mirror.load_in_background(self._head, bytes_max)
 
     def close(self) -> None:
         """Drop the rows, and wait until its log is looked after."""
@@ -167,12 +167,12 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
 
     def taken_until(self) -> int:
         """Return the time up to which rows are taken; see :meth:`ExpiresRows.taken_until`."""
-        return self._writer.taken
+        return self._head.taken
 
     @property
     def _runs_there(self) -> list[Run]:
         runs = self._held().by_path
-        return [runs[path] for path in self._writer.files]
+        return [runs[path] for path in self._head.files]
 
     @property
     def _index(self) -> KeyedRuns:
@@ -183,7 +183,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
 
         A crash between this and prepare() leaves a file that no version names: a vacuum of upkeep removes it.
         """
-        last, taken = self._writer.last_txid, self._writer.taken
+        last, taken = self._head.last_txid, self._head.taken
         parts = [part for part in parts if last is None or part.txid > last]
         until = max([taken, *(part.until for part in parts if part.until is not None)])
         rows = [
@@ -191,7 +191,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         ]
         left = not_over(pa.concat_tables([self._schema.empty_table(), *rows]), self._expires, until)
         with self._writer.failing("its rows cannot be written", parts[-1].txid if parts else None):
-            added = self._put(left, f"rows-{parts[0].txid}-{parts[-1].txid}" if parts else "rows")
+            added = self._put_rows(left, f"rows-{parts[0].txid}-{parts[-1].txid}" if parts else "rows")
             removed = self.count(taken) - self.count(until) if until > taken else 0
         return RowsWrites(added, [], removed, until, is_taking=until > taken)
 
@@ -200,19 +200,17 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         super().roll_back(txid)
         self._mirror.clear()  # rows may be in it again that were taken, and are not in memory any more
 
-    def _change(self, txid: int, note: Any) -> Change:  # noqa: ARG002 - it depends on no other rows
+    def _change(self, txid: int, note: Any) -> Change:
         taken, runs = note.get("taken", BEFORE_ALL), self._held().by_path
-        if taken <= self._writer.taken:
-            return Change(files_in(note))
-        gone = [file for path, file in self._writer.files.items() if runs[path].last <= taken]
-        return Change(files_in(note), gone, taken=taken)
+        if taken <= self._head.taken:
+            return Change(files_in(note), txid=txid)
+        gone = [file for path, file in self._head.files.items() if runs[path].last <= taken]
+        return Change(files_in(note), gone, taken=taken, txid=txid)
 
     def _landed(self, note: Any) -> None:  # noqa: ARG002 - the head says it all
-        writer, held = self._writer, self._mirror.held.by_path.keys()
-        is_all = writer.files.keys() <= held  # it is not if a coordinator before this one has written some
-        self._mirror.turned(
-            writer.version, (lambda runs: runs.keep(writer.files.keys(), writer.taken)) if is_all else None
-        )
+        head, held = self._head, self._mirror.held.by_path.keys()
+        is_all = head.files.keys() <= held  # it is not if a coordinator before this one has written some
+        self._mirror.turned(head.version, (lambda runs: runs.keep(head.files.keys(), head.taken)) if is_all else None)
 
     def _to_merge(self, files: Sequence[DataFile], until: int, _is_over: object) -> list[list[DataFile]]:
         """Return small files, and those of which most is gone, to be few others.
@@ -228,7 +226,9 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         chosen = [file for file, total in zip(small, totals, strict=True) if total <= _MERGED_FILES * file_rows]
         rows_left, rows = sum(left.values()), sum(file.rows for file in files)
         saved = len(chosen) - -(-sum(left[file.path] for file in chosen) // file_rows)
-        return [chosen] if saved >= self._upkeep.files_max or rows - rows_left > rows_left + file_rows else []
+        return (
+            [chosen] if saved >= self._log_upkeep.schedule.files_max or rows - rows_left > rows_left + file_rows else []
+        )
 
     def _moved(self, ended: Ended) -> None:
         """Take note that the head has files that were merged."""
@@ -236,7 +236,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
             self._hold(put.merged.files, put.merged.rows)
         super()._moved(ended)
 
-    def _put(self, rows: pa.Table, name: str) -> list[DataFile]:
+    def _put_rows(self, rows: pa.Table, name: str) -> list[DataFile]:
         """Write rows to files; durable on return."""
         parts = self._pieces(rows)
         self._held()  # which may be under way
@@ -259,10 +259,10 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
 
     def _held(self) -> Runs:
         """Return the rows of the head; those that are not held are read."""
-        return self._writer.reading(lambda: self._mirror.of(self._writer))
+        return self._writer.reading(lambda: self._mirror.of(self._head))
 
     def _read(self, file: DataFile) -> tuple[Iterator[pa.Table], BitMap64]:
-        taken = self._writer.taken
+        taken = self._head.taken
         portions = self._data.portions(file, self._schema)
         return (not_over(rows, self._expires, taken) for rows in portions), BitMap64()
 

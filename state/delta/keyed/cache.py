@@ -48,10 +48,10 @@ class TableCache:
         )
         self.forget_values()
 
-    def load_beside(self, source: Mirrored, bytes_max: int) -> None:
-        """Begin to load the rows of the source's version into so much memory; see :meth:`Mirror.load_beside`."""
+    def load_in_background(self, source: Mirrored, bytes_max: int) -> None:
+        """Begin to load the rows of the source's version into so much memory; see :meth:`Mirror.load_in_background`."""
         self.forget_values()
-        self._mirror.load_beside(source, bytes_max)
+        self._mirror.load_in_background(source, bytes_max)
 
     def clear(self) -> None:
         """Drop everything."""

@@ -300,7 +300,7 @@ class Segments:
 
     def _in_order(self, numbers: Positions, names: Sequence[str]) -> pa.Table:
         """Return the columns ``names`` of rows by number, given in rising order."""
-        segments = sorted(self._by_path.values(), key=lambda each: each.first)
+        segments = sorted(self._by_path.values(), key=lambda segment: segment.first)
         chunks = [(segment.first + at, rows) for segment in segments for at, rows in segment.chunks]
         bounds = numbers.searchsorted([*(first for first, _ in chunks), self._next])
         parts = [
@@ -374,6 +374,11 @@ class Segments:
         self._place(replacement.rows, files, first, slots)
         if self._next > self._sizes.index.numbers // 2:
             self._begin_numbers_again()
+
+    def merge_all(self, puts: Iterable[Put]) -> None:
+        """Hold the rows of several merges; see :meth:`merge`."""
+        for put in puts:
+            self.merge(put)
 
     def merge(self, put: Put) -> None:
         """Hold the rows of merged segments in their new file, if any is live; some may have died meanwhile."""

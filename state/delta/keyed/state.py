@@ -25,7 +25,7 @@ from state.delta.merging import Ended, Policy
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
-from state.delta.read.past import Change as PastChange, Compares, PastDeltaTable
+from state.delta.read.past import Change as PastChange, PastDeltaTable
 from state.delta.schema import TXID_FIELD, DeclaredKeys, RowFormat, checked_fields, with_txids
 from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
@@ -44,7 +44,7 @@ from txtopo.columnar.key_index import Positions
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import ConfigError, FieldsError, StateFailure
-from txtopo.files.durable import beside
+from txtopo.files.durable import in_background
 
 __all__ = ["DeltaState", "OpenedDeltaState", "PastDeltaState", "read_table"]
 
@@ -182,11 +182,11 @@ class ReadsKeys(OpenedState, ExpiresKeys):
     Args:
         rows: the format of its rows.
         cache: of what it has.
-        source: which version that is.
+        source: returns which version that is.
         reading: does what reads it.
     """
 
-    def __init__(self, rows: RowFormat, cache: TableCache, source: CachedTable, reading: Reading) -> None:
+    def __init__(self, rows: RowFormat, cache: TableCache, source: Callable[[], CachedTable], reading: Reading) -> None:
         self._rows = rows
         self._cache = cache
         self._source = source
@@ -194,7 +194,7 @@ class ReadsKeys(OpenedState, ExpiresKeys):
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key; see :meth:`OpenedState.multi_get`."""
-        return self._reading(lambda: self._cache.multi_get(self._source, keys))
+        return self._reading(lambda: self._cache.multi_get(self._source(), keys))
 
     def check(self, values: KeyedWrites) -> None:
         """Raise a ``FieldsError`` if a key or value does not fit."""
@@ -202,14 +202,16 @@ class ReadsKeys(OpenedState, ExpiresKeys):
 
     def expired_rows(self, until: int) -> pa.Table:
         """Return the rows of keys whose time is at or before another one; see :class:`ExpiresKeys`."""
-        return with_txids(self._reading(lambda: self._cache.segments(self._source).over(self.declared.expires, until)))
+        return with_txids(
+            self._reading(lambda: self._cache.segments(self._source()).over(self.declared.expires, until))
+        )
 
 
 class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
     """A Delta table of keys and values opened by one coordinator; made by :meth:`DeltaState.open`."""
 
     def __init__(self, declared: DeltaState, writer: TableWriter, upkeep: Upkeep) -> None:
-        rows = declared.format(writer.fence.state)
+        rows = declared.format(writer.fence.owner.state)
         cache = TableCache(rows, DataFolder(writer.location, declared.sizes), declared.cached_keys_max)
         options = {
             "time": declared.expires,
@@ -220,12 +222,12 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         sizes = declared.sizes
         policy = Policy.of_tiers(sizes, **options) if has_vectors else Policy.of_bins(upkeep.files_max, **options)
         OpenedDeltaTable.__init__(self, declared, writer, rows.schema(), sizes, upkeep, policy)
-        ReadsKeys.__init__(self, rows, cache, writer, writer.reading)
+        ReadsKeys.__init__(self, rows, cache, lambda: writer.head, writer.reading)
         self._reducer = Reducer(rows, declared.expires)
-        self._txid_before = writer.last_txid
+        self._txid_before = writer.head.last_txid
         """The last transaction when it began, or when keys expired otherwise than for a transaction."""
         self._hold: Callable[[Segments], None] | None = None
-        self._put: pa.Table | None = None
+        self._cached: pa.Table | None = None
         """What the prepared write makes of the rows in memory, and its rows, if their values are to be cached."""
 
     def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:
@@ -242,7 +244,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
 
     def rows_among(self, keys: pa.Table) -> tuple[Positions, pa.Table]:
         """Return the rows of those of some keys that exist as of this coordinator's last write."""
-        at, rows = self._writer.reading(lambda: self._cache.segments(self._writer).found_among(keys))
+        at, rows = self._writer.reading(lambda: self._cache.segments(self._head).found_among(keys))
         return at, with_txids(rows)
 
     def rows_as_kept(self, rows: pa.Table) -> pa.Table | None:
@@ -269,7 +271,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
             template = RangeTask(
                 self._data,
                 (0, PARTS),
-                tuple(self._writer.files.values()),
+                tuple(self._head.files.values()),
                 tuple(parts),
                 self._reducer,
                 reduction,
@@ -290,10 +292,10 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
 
     def expired_until(self, watermark: dt.datetime | None) -> int:
         """Return the time up to which keys have expired for the last write; see :meth:`ExpiresKeys.expired_until`."""
-        ttl, former = self.declared.time_to_live, self._writer.ttl
+        ttl, former = self.declared.time_to_live, self._head.ttl
         if ttl is not None and former is not None and former != ttl.micros:
             self._live_on(ttl.micros, None if watermark is None else micros_at(watermark) - former)
-        return self._writer.taken
+        return self._head.taken
 
     def _live_on(self, ttl: int, until: int | None) -> None:
         """Record that keys live longer or shorter from now on; what had expired by then stays so.
@@ -303,9 +305,9 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         """
         writer = self._writer
         for _ in writer.tries():
-            taken = until if until is not None and until > writer.taken else None
-            if writer.put_next(Change(taken=taken, ttl=ttl), None):
-                self._txid_before = writer.last_txid
+            taken = until if until is not None and until > self._head.taken else None
+            if self._put(Change(taken=taken, ttl=ttl)):
+                self._txid_before = self._head.last_txid
                 self._landed(None)
                 return
 
@@ -313,18 +315,18 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
     def _gone_until(self) -> int:
         # What has expired by a former time to live is on record before a transaction has found it so, which tells those
         # keys to whoever reads the changes of the table. That may have been recorded by a coordinator that has died.
-        return BEFORE_ALL if self._writer.last_txid == self._txid_before else self._writer.taken
+        return BEFORE_ALL if self._head.last_txid == self._txid_before else self._head.taken
 
     def why_not_adopted(self) -> str | None:
         """Name a key that somebody else has put once more; see :meth:`CanBeRepaired.why_not_adopted`."""
-        rows = self._writer.reading(lambda: self._cache.segments(self._writer).rows)
+        rows = self._writer.reading(lambda: self._cache.segments(self._head).rows)
         counts = rows.group_by(list(self._rows.key)).aggregate([([], "count_all")])
         twice = counts.filter(pc.greater(counts["count_all"], 1)).drop_columns(["count_all"]).slice(0, 1)
         return f"a key would be there more than once, such as {python_rows(twice)[0]}" if twice.num_rows else None
 
     def hold_rows(self, bytes_max: int) -> None:
         """Hold rows in so much memory, and begin to load them; see :class:`HoldsRows`."""
-        self._cache.load_beside(self._writer, bytes_max)
+        self._cache.load_in_background(self._head, bytes_max)
 
     def close(self) -> None:
         """Clear the caches, and wait until its log is looked after."""
@@ -333,25 +335,25 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
 
     def _make(self, txid: int, values: Writes) -> Any:
         writes = self._as_writes(txid, values)
-        self._hold = self._put = None
+        self._hold = self._cached = None
         if isinstance(writes, FileWrites):
             return writes.note()
         if not writes.rows.num_rows:
             return self._on_head(txid).note()
-        self._put = writes.rows if writes.is_by_key and self._cache.keeps_writes else None
+        self._cached = writes.rows if writes.is_by_key and self._cache.keeps_writes else None
         return self._writer.reading(lambda: self._made(txid, writes))
 
     def _made(self, txid: int, writes: RowWrites) -> Any:
         """Write rows, and what becomes of the files that they touch: which rows are dead, or the others once more."""
-        keys, data, files = list(self._rows.key), self._data, self._writer.files
+        keys, data, files = list(self._rows.key), self._data, self._head.files
         gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(keys)
-        replacement = self._cache.segments(self._writer).replaced(
+        replacement = self._cache.segments(self._head).replaced(
             writes.rows, with_vectors=self.declared.deletion_vectors
         )
         removed = [files[path] for path in replacement.dead]
         turned = [file for file in removed if file.path not in replacement.stay]
         vectors_put: Callable[[], list[DataFile]] = (
-            beside(lambda: data.with_dead(turned, replacement.dead)) if turned else list
+            in_background(lambda: data.with_dead(turned, replacement.dead)) if turned else list
         )
 
         def announce(added: list[DataFile]) -> None:
@@ -361,18 +363,18 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
                 self._on_head(txid),
                 added=[*added, *still_there],
                 removed=removed,
-                without=data.put_all(f"removed-{txid}", gone),
+                without=data.put_each(f"removed-{txid}", [(gone, None)]),
                 rows_put=writes.rows.num_rows,
                 until=writes.until,
             )
             self._announce(txid, made.note())
 
-        data.put_all(f"keys-{txid}", replacement.rows, announce)
+        data.put_each(f"keys-{txid}", [(replacement.rows, None)], announce)
         return self._prepared
 
     def _on_head(self, first_txid: int) -> FileWrites:
         """Return a write of nothing that is computed from the rows of the head."""
-        return FileWrites([], [], 0, first_txid, self._writer.version, self._writer.last_txid or 0)
+        return FileWrites([], [], 0, first_txid, self._head.version, self._head.last_txid or 0)
 
     def _as_writes(self, txid: int, values: Writes) -> RowWrites | FileWrites:
         match values:
@@ -386,7 +388,8 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
 
     def _change(self, txid: int, note: Any) -> Change:
         writer = self._writer
-        reason = stale(self._location, writer.version, writer.last_txid, note, writer.followed)
+        head = self._head
+        reason = stale(self._location, head.version, head.last_txid, note, head.followed)
         if reason is not None:
             raise writer.divergence(
                 txid,
@@ -394,69 +397,32 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
                 "written. Run 'txtopo repair'",
             )
         write = FileWrites.of_note(note)
-        change = writer.reading(lambda: write.change(self._data, self._rows, writer.files))
+        change = writer.reading(lambda: write.change(txid, self._data, self._rows, self._head.files))
         ttl = self.declared.time_to_live
-        return change if ttl is None or writer.ttl is not None else attrs.evolve(change, ttl=ttl.micros)
+        return change if ttl is None or self._head.ttl is not None else attrs.evolve(change, ttl=ttl.micros)
 
     def _moved(self, ended: Ended) -> None:
         """Take note that the head has files that were merged."""
         if ended.has_expired:
             self._cache.forget_values()  # it has those that are gone
-        self._cache.moved(self._writer.version, ended.hold)
+        self._cache.moved(self._head.version, lambda segments: segments.merge_all(ended.puts))
 
     def _dead(self, file: DataFile) -> BitMap64:
         """Return the positions of the dead rows of one of the head's files."""
-        return self._cache.dead(self._writer, file)
+        return self._cache.dead(self._head, file)
 
     def _landed(self, note: Any) -> None:
-        version = self._writer.version
+        version = self._head.version
         if note is None or not (note["touched"] or FileWrites.of_note(note).added):
             self._cache.moved(version)
         elif note == self._prepared:
             # Its values are made now, when the write is visible already: that takes longer than to write them. What it
             # makes of the rows in memory was worked out for one version; a look-up may have read a later one since.
-            values = None if self._put is None else self._rows.read_written(self._put)
+            values = None if self._cached is None else self._rows.read_written(self._cached)
             self._cache.written(version, values, self._hold if note["version"] == version - 1 else None)
         else:
             self._cache.clear()
-        self._hold = self._put = None
-
-
-@attrs.frozen
-class ComparesKeys(Compares):
-    """Compares keys and their values."""
-
-    rows: RowFormat
-
-    def is_comparable(self, txid: int, last: int) -> bool:
-        """Return whether values say if a later transaction has put them anew, or none can have."""
-        return self.rows.kind is not StateKind.NON_TRANSACTIONAL or txid == last
-
-    def put_now(self, txid: int, writes: Writes, then: pa.Table, table: pa.Table) -> pa.Table:  # noqa: ARG002 - a key has one row
-        """Return the rows of the keys that a transaction puts."""
-        own = KeyedWrites.of(self.rows.kind, txid, by_key(writes))
-        values = {key: own[key] for key, put_by in zip(own.keys_put, own.txids, strict=True) if put_by == txid}
-        return self.rows.fit(txid, values).table
-
-    def difference(self, change: PastChange) -> str | None:
-        """Describe the first key that differs; None if none does."""
-        then, now, txid = self.rows.read(change.then), self.rows.read(change.now), change.txid
-        for key, value in then.items():
-            if key not in now:
-                return f"key {key!r} was {_shown(value)}, but is not put now"
-            # By repr(): NaN then equals itself, and 1 differs from 1.0.
-            if repr(now[key]) != repr(value):
-                return f"key {key!r} was {_shown(value)}, but is {_shown(now[key])} now"
-        others = [key for key in now if key not in then]
-        for key, found in zip(others, change.table.multi_get(others), strict=True):
-            is_later = change.may_be_removed if found is None else getattr(found, "txid", 0) > txid
-            if not is_later:
-                return f"key {key!r} is {_shown(now[key])} now, but was not put then"
-        removed = [key for key, value in by_key(change.writes).items() if value is None]
-        for key, found in zip(removed, change.table.multi_get(removed), strict=True):
-            if found is not None and getattr(found, "txid", 0) <= txid:
-                return f"key {key!r} is removed now, but was {_shown(found)} then"
-        return None
+        self._hold = self._cached = None
 
 
 def _shown(value: StateValue | None) -> str:
@@ -468,10 +434,38 @@ class PastDeltaState(ReadsKeys, PastDeltaTable):
 
     def __init__(self, declared: DeltaState, topology_id: str, location: Location, name: str, txid: int) -> None:
         rows = declared.format(name)
-        PastDeltaTable.__init__(self, declared, topology_id, location, name, rows.schema(), txid, ComparesKeys(rows))
+        PastDeltaTable.__init__(self, declared, topology_id, location, name, rows.schema(), txid)
         cache = TableCache(rows, DataFolder(location, declared.sizes), declared.cached_keys_max)
-        ReadsKeys.__init__(self, rows, cache, self, self.reading)
+        ReadsKeys.__init__(self, rows, cache, lambda: self, self.reading)
 
     def expired_until(self, watermark: dt.datetime | None = None) -> int:  # noqa: ARG002 - it was recorded
         """Return the time up to which keys have expired in this version; see :class:`ExpiresKeys`."""
         return self.taken_until()
+
+    def _is_comparable(self, txid: int, last: int) -> bool:
+        # A value says if a later transaction has put it anew, or none can have.
+        return self._rows.kind is not StateKind.NON_TRANSACTIONAL or txid == last
+
+    def _put_now(self, txid: int, writes: Writes, then: pa.Table) -> pa.Table:  # noqa: ARG002 - a key has one row
+        own = KeyedWrites.of(self._rows.kind, txid, by_key(writes))
+        values = {key: own[key] for key, put_by in zip(own.keys_put, own.txids, strict=True) if put_by == txid}
+        return self._rows.fit(txid, values).table
+
+    def _difference(self, change: PastChange) -> str | None:
+        then, now, txid = self._rows.read(change.then), self._rows.read(change.now), change.txid
+        for key, value in then.items():
+            if key not in now:
+                return f"key {key!r} was {_shown(value)}, but is not put now"
+            # By repr(): NaN then equals itself, and 1 differs from 1.0.
+            if repr(now[key]) != repr(value):
+                return f"key {key!r} was {_shown(value)}, but is {_shown(now[key])} now"
+        others = [key for key in now if key not in then]
+        for key, found in zip(others, self.multi_get(others), strict=True):
+            is_later = change.may_be_removed if found is None else getattr(found, "txid", 0) > txid
+            if not is_later:
+                return f"key {key!r} is {_shown(now[key])} now, but was not put then"
+        removed = [key for key, value in by_key(change.writes).items() if value is None]
+        for key, found in zip(removed, self.multi_get(removed), strict=True):
+            if found is not None and getattr(found, "txid", 0) <= txid:
+                return f"key {key!r} is removed now, but was {_shown(found)} then"
+        return None

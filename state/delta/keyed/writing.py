@@ -112,17 +112,17 @@ class FileWrites(PreparedWrites):
             until=note.get("until"),
         )
 
-    def change(self, data: DataFolder, rows: RowFormat, files: Mapping[str, DataFile]) -> Change:
+    def change(self, txid: int, data: DataFolder, rows: RowFormat, files: Mapping[str, DataFile]) -> Change:
         """Return what it changes in a table that holds the rows that it was computed from, in some files."""
         if all(file.is_in(files) for file in self.removed):
-            return Change(self.added, self.removed, taken=self.until)
+            return Change(self.added, self.removed, taken=self.until, txid=txid)
         dead = self._replaced(data, rows, files.values())
         removed = [files[path] for path in dead]
         if any(file.vector is not None for file in self.added):
             rest = data.with_dead(removed, dead)
         else:
             rest = data.put_rest(f"rest-{self.first_txid}", removed, dead, rows.schema())
-        return Change([*self._new, *rest], removed, taken=self.until)
+        return Change([*self._new, *rest], removed, taken=self.until, txid=txid)
 
     @property
     def rewritten_bytes(self) -> int:

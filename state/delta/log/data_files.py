@@ -263,47 +263,44 @@ class DataFolder:
         (probe or current_probe()).step()
         return files[0]
 
-    def put_all(
-        self, name: str, rows: pa.Table, meanwhile: Callable[[list[DataFile]], None] = lambda _files: None
+    def put_each(
+        self,
+        name: str,
+        parts: Iterable[tuple[pa.Table, Mapping[str, str | None] | None]],
+        meanwhile: Callable[[list[DataFile]], None] = lambda _files: None,
     ) -> list[DataFile]:
-        """Write rows as :meth:`put` does, to as many files as they need, side by side.
-
-        ``meanwhile`` is called with the files, while they become durable if they are one.
-        """
-        if 0 < rows.num_rows <= self.sizes.file_rows:
-            return [self.put(name, rows, meanwhile=lambda file: meanwhile([file]))]
-        files = self.put_each(name, [(rows, None)])
-        meanwhile(files)
-        return files
-
-    def put_each(self, name: str, parts: Iterable[tuple[pa.Table, Mapping[str, str | None] | None]]) -> list[DataFile]:
         """Write parts, each with its partition, as :meth:`put` does; return the files in their order.
 
         A part has a file, or several if it has too many rows.
         They are written side by side: in an object store where a put takes 40 ms, 280 partitions take 0.4 s and not 11;
         to a local disk, where it waits for the disk, they take two thirds of the time. If one fails, no others begin,
-        and those that are there stay for upkeep.
+        and those that are there stay for upkeep. ``meanwhile`` is called with the files, while they become durable if
+        they are one.
         """
         size = self.sizes.file_rows
         waiting = [
             (rows.slice(first, size), partition) for rows, partition in parts for first in range(0, rows.num_rows, size)
         ]
         probe = current_probe()
-        if len(waiting) <= 1:
-            return [self.put(name, *each) for each in waiting]
-        largest = max(1, *(rows.nbytes for rows, _ in waiting))
-        puts_max = PUTS_MAX_REMOTE if self.location.root is None else PUTS_MAX
-        count = max(os.cpu_count() or 1, min(puts_max, PUT_BYTES // largest))
-        with ThreadPoolExecutor(min(len(waiting), count), "txtopo-put") as threads:
-            puts = [threads.submit(self.put, name, *each, probe) for each in waiting]
-            try:
-                return [put.result() for put in puts]
-            except BaseException:
-                threads.shutdown(cancel_futures=True)
-                raise
+        if len(waiting) == 1:
+            return [self.put(name, *waiting[0], meanwhile=lambda file: meanwhile([file]))]
+        files: list[DataFile] = []
+        if waiting:
+            largest = max(1, *(rows.nbytes for rows, _ in waiting))
+            puts_max = PUTS_MAX_REMOTE if self.location.root is None else PUTS_MAX
+            count = max(os.cpu_count() or 1, min(puts_max, PUT_BYTES // largest))
+            with ThreadPoolExecutor(min(len(waiting), count), "txtopo-put") as threads:
+                puts = [threads.submit(self.put, name, *each, probe) for each in waiting]
+                try:
+                    files = [put.result() for put in puts]
+                except BaseException:
+                    threads.shutdown(cancel_futures=True)
+                    raise
+        meanwhile(files)
+        return files
 
     def put_portions(self, name: str, portions: Iterable[pa.Table]) -> list[DataFile]:
-        """Write the rows of portions as :meth:`put_all` does; no more than a file and a portion is held in memory."""
+        """Write the rows of portions as :meth:`put_each` does; no more than a file and a portion is held in memory."""
         files: list[DataFile] = []
         waiting: list[pa.Table] = []
         for portion in portions:
@@ -312,7 +309,7 @@ class DataFolder:
                 rows = pa.concat_tables(waiting)
                 files.append(self.put(name, rows.slice(0, self.sizes.file_rows)))
                 waiting = [rows.slice(self.sizes.file_rows)]
-        return [*files, *self.put_all(name, pa.concat_tables(waiting))] if waiting else files
+        return [*files, *self.put_each(name, [(pa.concat_tables(waiting), None)])] if waiting else files
 
     def without_vectors(
         self, files: Iterable[DataFile], schema: pa.Schema, to: DataFolder | None = None

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from state.delta.log.damage import LOG_FOLDER
 from state.delta.log.kept import checkpoint_until
-from txtopo.files.durable import beside
+from txtopo.files.durable import in_background
 from txtopo.files.folder import Folder
 
 _CHECKPOINT = ".checkpoint.parquet"
@@ -53,7 +53,7 @@ class Handle(DeltaTable):
                 since, known = self._of_checkpoint(version)
             paths = [f"{LOG_FOLDER}/{number:020d}.json" for number in range(since + 1, version + 1)]
             # In a bucket many at a time: each waits for its answer.
-            entries = [beside(functools.partial(self._folder.get, path)) for path in paths]
+            entries = [in_background(functools.partial(self._folder.get, path)) for path in paths]
             return {**known, **{name: number for entry in entries for name, number in _in_entry(entry()).items()}}
         # What is missing or damaged, or is no log of this protocol, delta-rs reads or says what it is.
         except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):

@@ -75,7 +75,7 @@ class Location:
         return Location(str(root), options, root)
 
     @staticmethod
-    def beside(folder: Folder, path: str, options: dict[str, str] | None = None) -> Location:
+    def in_store_of(folder: Folder, path: str, options: dict[str, str] | None = None) -> Location:
         """Return the location of a table by a folder near it, whose options it has unless some are given."""
         of_folder = dict(folder.options) if isinstance(folder, ObjectFolder) else {}
         return Location.resolve(path, options or of_folder or None)

@@ -28,9 +28,10 @@ so all versions carry the same, and the fence keeps out whoever has opened the t
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
+from state.delta.log.damage import state_failure
 from state.delta.log.entries import EPOCH_KEY, RESTORED_KEY, TURN_KEY, TXID_KEY, entry_path
 from state.delta.log.growth import Growth, columns_misfit, first_protocol
 from state.delta.log.location import LOG_FOLDER, Location
@@ -60,115 +62,109 @@ WORLD_ERRORS = (DeltaError, OSError, pa.ArrowException)
 class Fence:
     """The right of one coordinator to write to one table."""
 
-    topology_id: str
-    state: str = attrs.field()
+    owner: Owner
     epoch: int
-    label: str = ""
-    """The application id of the table's txids; empty for that of topology and state, which were not renamed."""
-
-    @state.validator
-    def _check_state(self, _attribute: object, state: str) -> None:
-        if state == _EPOCH:
-            raise ConfigError(f"a state cannot be named {_EPOCH!r}: the table's fence uses that name; rename it")
-
-    @property
-    def application(self) -> str:
-        """The application id that carries the table's txids."""
-        return self.label or state_application(self.topology_id, self.state)
-
-    def last_txid(self, table: DeltaTable) -> int | None:
-        """Return the last transaction written, according to the handle."""
-        return table.transaction_version(self.application)
 
     def check(self, table: DeltaTable) -> None:
         """Raise LostLead if a newer epoch has opened the table; ``table`` must be the handle that will write."""
-        marker = epoch_of(table, self.application)
+        owner, marker = self.owner, Numbers.of(table, self.owner.application).epoch or 0
         if marker > self.epoch:
             raise LostLead(
-                f"state {self.state!r} of topology {self.topology_id!r} was opened by a coordinator of epoch "
+                f"state {owner.state!r} of topology {owner.topology_id!r} was opened by a coordinator of epoch "
                 f"{marker}; this one has epoch {self.epoch} and writes nothing more",
             )
 
-    def commit_info(self, txid: int | None, restored: int | None = None, turn: int | None = None) -> dict[str, str]:
-        """Return what a version says of itself; see :class:`~state.delta.log.entries.LogEntry`."""
-        numbers = {EPOCH_KEY: self.epoch, TXID_KEY: txid, RESTORED_KEY: restored, TURN_KEY: turn}
-        return {name: str(number) for name, number in numbers.items() if number is not None}
-
-    def taken_until(self, table: DeltaTable) -> int:
-        """Return the time up to which expired rows are taken out, according to the handle."""
-        return taken_until(table, self.application)
-
-    def ttl(self, table: DeltaTable) -> int | None:
-        """Return how long keys live that expire, according to the handle; None if no version says so."""
-        return table.transaction_version(ttl_application(self.application))
-
-    def applications(
-        self,
-        txid: int | None,
-        rolled_back_at: int | None = None,
-        taken: int | None = None,
-        turned_at: int | None = None,
-        ttl: int | None = None,
-    ) -> Mapping[str, int]:
-        """Return the application transactions that a version must carry.
-
-        ``txid`` is None for a marker and for upkeep. A roll-back passes the number of the version that it makes, and so
-        does the marker of a turn.
-        ``taken`` is the time up to which the version has taken out expired rows; None if it takes out none.
-        ``ttl`` is how long keys live from this version on, in microseconds; None: as long as before.
-        """
-        own = self.application
+    def entry(self, change: Change, version: int, time_ms: int) -> bytes:
+        """Return the log entry of a version that this coordinator makes; see :func:`entry_of`."""
+        told = {EPOCH_KEY: self.epoch, TXID_KEY: change.txid, RESTORED_KEY: change.restored, TURN_KEY: change.turn}
+        own = self.owner.application
         numbers = {
-            epoch_application(own): self.epoch,
-            own: txid,
-            rolled_back_application(own): rolled_back_at,
-            turned_application(own): turned_at,
-            taken_application(own): taken,
-            ttl_application(own): ttl,
+            _epoch_in(own): self.epoch,
+            own: change.txid,
+            own + _ROLLED_BACK: None if change.restored is None else version,
+            own + _TURNED: None if change.turn is None else version,
+            own + _TAKEN: change.taken,
+            own + _TTL: change.ttl,
         }
-        return {name: number for name, number in numbers.items() if number is not None}
+        commit_info, applications = (
+            {name: number for name, number in known.items() if number is not None} for known in (told, numbers)
+        )
+        return entry_of(change, {name: str(number) for name, number in commit_info.items()}, applications, time_ms)
 
 
-def epoch_of(table: DeltaTable, application: str) -> int:
-    """Return the newest epoch that has opened a table, by a handle and its txids' ``application``; 0 if none has."""
-    return table.transaction_version(epoch_application(application)) or 0
+_ROLLED_BACK, _TURNED, _TAKEN, _TTL = "/rolled-back", "/turned", "/taken", "/ttl"
 
 
-def state_application(topology_id: str, state: str) -> str:
-    """Return the application id that carries the txids of a state's table."""
-    return f"{topology_id}/{state}"
-
-
-def rolled_back_application(application: str) -> str:
-    """Return the application id that carries the number of the last version made by a rollback."""
-    return f"{application}/rolled-back"
-
-
-def turned_application(application: str) -> str:
-    """Return the application id that carries the number of the last version that marks a turn of the topology."""
-    return f"{application}/turned"
-
-
-def taken_until(table: DeltaTable, application: str) -> int:
-    """Return the µs since 1970 UTC up to which expired rows are taken out, by its txids' ``application``."""
-    found = table.transaction_version(taken_application(application))
-    return BEFORE_ALL if found is None else found
-
-
-def taken_application(application: str) -> str:
-    """Return the application id that carries the time up to which expired rows are taken out."""
-    return f"{application}/taken"
-
-
-def ttl_application(application: str) -> str:
-    """Return the application id that carries how long keys live, in microseconds."""
-    return f"{application}/ttl"
-
-
-def epoch_application(application: str) -> str:
-    """Return the application id that carries the newest epoch that has opened a table."""
+def _epoch_in(application: str) -> str:
     topology_id, _, _ = application.partition("/")  # which has no slash
     return f"{topology_id}/{_EPOCH}"
+
+
+@attrs.frozen
+class Numbers:
+    """What a version of a state's table carries as application transactions; each is read when it is asked for.
+
+    Their ids begin with the one of the table's txids, its *application*. None for what the version does not carry.
+    """
+
+    _number_of: Callable[[str], int | None]
+    _application: str
+
+    @staticmethod
+    def of(table: DeltaTable, application: str) -> Numbers:
+        """Return those of a handle's version: of itself and of those before."""
+        return Numbers(table.transaction_version, application)
+
+    @staticmethod
+    def in_entry(actions: Iterable[Mapping[str, Any]], application: str) -> Numbers:
+        """Return those that the actions of one version have."""
+        found = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
+        return Numbers(found.get, application)
+
+    @property
+    def epoch(self) -> int | None:
+        """The newest epoch that has opened the table."""
+        return self._number_of(_epoch_in(self._application))
+
+    @property
+    def txid(self) -> int | None:
+        """The last transaction."""
+        return self._number_of(self._application)
+
+    @property
+    def rolled_back_at(self) -> int | None:
+        """The last version made by a roll-back."""
+        return self._number_of(self._application + _ROLLED_BACK)
+
+    @property
+    def turned_at(self) -> int | None:
+        """The last version that marks a turn of the topology."""
+        return self._number_of(self._application + _TURNED)
+
+    @property
+    def taken(self) -> int | None:
+        """The time up to which expired rows are taken out, in µs since 1970 UTC."""
+        return self._number_of(self._application + _TAKEN)
+
+    @property
+    def taken_until(self) -> int:
+        """The same; before all times if none are."""
+        taken = self.taken
+        return BEFORE_ALL if taken is None else taken
+
+    @property
+    def ttl(self) -> int | None:
+        """How long keys live, in microseconds."""
+        return self._number_of(self._application + _TTL)
+
+
+@contextlib.contextmanager
+def failing(what: str, location: Location) -> Iterator[None]:
+    """Raise errors of the world as a StateFailure that says what failed; see :func:`state_failure`."""
+    try:
+        yield
+    except WORLD_ERRORS as error:
+        raise state_failure(what, error, location.root) from error
 
 
 _EXPIRES = "txtopo.expires"
@@ -187,13 +183,18 @@ class Owner:
     """The owner of a table, with the incarnation of the topology in which the table was created."""
 
     topology_id: str
-    state: str
+    state: str = attrs.field()
     incarnation: str
     kind: StateKind
     expires: str = ""
     """The field with the time by which a row expires; empty if rows do not expire."""
     label: str = attrs.field(default="", eq=False)
     """The application id of the table's txids if topology or state were renamed since it was made; otherwise empty."""
+
+    @state.validator
+    def _check_state(self, _attribute: object, state: str) -> None:
+        if state == _EPOCH:
+            raise ConfigError(f"a state cannot be named {_EPOCH!r}: the table's fence uses that name; rename it")
 
     @staticmethod
     def of(table: DeltaTable) -> Owner | None:
@@ -246,7 +247,7 @@ class Owner:
     @property
     def application(self) -> str:
         """The application id that carries the table's txids."""
-        return self.label or state_application(self.topology_id, self.state)
+        return self.label or f"{self.topology_id}/{self.state}"
 
     @property
     def configuration(self) -> dict[str, str]:
@@ -273,7 +274,7 @@ class Owner:
 
     def fence(self, epoch: int) -> Fence:
         """Return the right of a coordinator of an epoch to write to the table."""
-        return Fence(self.topology_id, self.state, epoch, self.label)
+        return Fence(self, epoch)
 
     @property
     def description(self) -> str:

@@ -51,7 +51,7 @@ _MAPPING = "delta.columnMapping.mode"
 
 @attrs.frozen
 class Change:
-    """What a version changes.
+    """What a version changes, and what it says of itself.
 
     Args:
         added: new data files, which are in the table's folder.
@@ -66,6 +66,9 @@ class Change:
             rows in once more.
         is_first: whether it begins a table.
         is_of_owner: whether the table gets another owner, and nothing else changes.
+        txid: the transaction that it makes visible; None for a marker and for upkeep.
+        restored: the version that it restores, if it is a roll-back.
+        turn: the last transaction of the topology that stays, if it marks that the topology goes back.
     """
 
     added: Sequence[DataFile] = ()
@@ -76,6 +79,16 @@ class Change:
     metadata: Sequence[Mapping[str, Any]] = ()
     is_first: bool = False
     is_of_owner: bool = False
+    txid: int | None = None
+    restored: int | None = None
+    turn: int | None = None
+
+    @property
+    def rows_grown(self) -> int:
+        """The number of rows that it adds, less those that it removes."""
+        if not self.is_of_rows:
+            return 0
+        return sum(file.live for file in self.added) - sum(file.live for file in self.removed)
 
     @property
     def operation(self) -> str:

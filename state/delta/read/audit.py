@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from state.delta.log.entries import entry_path
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
-from state.delta.log.ownership import WORLD_ERRORS, Owner, epoch_application, epoch_of, rolled_back_application
+from state.delta.log.ownership import WORLD_ERRORS, Numbers, Owner
 from state.delta.read.followed import FollowedRows
 from state.delta.read.multiset import missing_from
 from state.delta.read.reading import key_mask
@@ -48,7 +48,7 @@ def read_histories(
     """
     histories = {}
     for name, known in tables.items():
-        location = Location.beside(metadata_dir, table_path(metadata_dir, known))
+        location = Location.in_store_of(metadata_dir, table_path(metadata_dir, known))
         try:
             if name in departed and not _is_there(location, known):
                 continue
@@ -124,10 +124,6 @@ class _Reader:
             )
         return cls(state, location, latest, owner)
 
-    @property
-    def _application(self) -> str:
-        return self.owner.application
-
     def read(self, tell: Callable[[int, int], object], *, with_rows: bool) -> TableHistory:
         rows = FollowedRows(self.location, self.latest, self.owner)
         versions: list[TableVersion] = []
@@ -195,42 +191,32 @@ class _Reader:
                 return
             lines = self.location.folder.get(entry_path(version)).splitlines()
             actions = [json.loads(line) for line in lines if line.strip()]
-            if version in openable or rolled_back_application(self._application) in _numbers(actions):
+            if version in openable or self._numbers(actions).rolled_back_at is not None:
                 yield version, actions
 
     def _first(self, version: int, actions: Sequence[Mapping[str, Any]]) -> TableVersion:
-        numbers, operation = _numbers(actions), _operation(actions)
-        if self._application in numbers:
-            return TableVersion(
-                version,
-                numbers[self._application],
-                numbers.get(epoch_application(self._application)),
-                operation,
-                touches=True,
-            )
-        table = self.location.handle(version)
-        txid, epoch = table.transaction_version(self._application), epoch_of(table, self._application)
-        return TableVersion(version, txid, epoch or None, operation, touches=True)
+        numbers = self._numbers(actions)
+        if numbers.txid is None:
+            numbers = Numbers.of(self.location.handle(version), self.owner.application)
+        return TableVersion(version, numbers.txid, numbers.epoch, _operation(actions), touches=True)
 
     def _version(self, version: int, actions: Sequence[Mapping[str, Any]], last: int | None) -> TableVersion:
-        numbers = _numbers(actions)
-        is_rollback = rolled_back_application(self._application) in numbers
+        numbers = self._numbers(actions)
+        is_rollback = numbers.rolled_back_at is not None
         return TableVersion(
             version=version,
-            txid=numbers.get(self._application, last),
-            epoch=numbers.get(epoch_application(self._application)),
+            txid=last if numbers.txid is None else numbers.txid,
+            epoch=numbers.epoch,
             operation=_operation(actions),
             touches=any(_touches(action) for action in actions),
             moves=_moves_files(actions) and not any(_touches(action) for action in actions),
             is_rollback=is_rollback,
             # An adoption records the last transaction again.
-            is_adoption=not is_rollback and self._application in numbers and numbers[self._application] == (last or 0),
+            is_adoption=not is_rollback and numbers.txid == (last or 0),
         )
 
-
-def _numbers(actions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the application transactions of a version, by application id."""
-    return {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
+    def _numbers(self, actions: Sequence[Mapping[str, Any]]) -> Numbers:
+        return Numbers.in_entry(actions, self.owner.application)
 
 
 def _operation(actions: Sequence[Mapping[str, Any]]) -> str:

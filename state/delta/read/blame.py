@@ -25,9 +25,9 @@ from deltalake import DeltaTable
 from state.delta.log.data_files import DataFile, DataFolder, files_of
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
-from state.delta.read.history import exact_version_as_of, shown_schema
+from state.delta.read.history import shown_schema
 from state.delta.read.points import TableVersions
-from state.delta.read.reading import can_read_files, key_mask, rows_of
+from state.delta.read.reading import StoredRows, can_read_files, key_mask
 from state.delta.schema import TXID_FIELD
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
@@ -102,14 +102,13 @@ def blame(metadata_dir: Folder, journal: JournalSearch, key: Sequence[str], stat
     for name, known in tables.items():
         if state in {None, name}:
             reader = _KeyReader.of(
-                name, Location.beside(metadata_dir, table_path(metadata_dir, known)), journal, headers
+                name, Location.in_store_of(metadata_dir, table_path(metadata_dir, known)), journal, headers
             )
-            misfit = reader if isinstance(reader, str) else reader.misfit(key)
-            if misfit is None and not isinstance(reader, str):
-                rows = reader.keys_of(key)
-                found.append(Blame(name, python_rows(rows)[0], reader.steps(rows)))
+            rows = reader if isinstance(reader, str) else reader.keys_of(key)
+            if isinstance(rows, str) or isinstance(reader, str):
+                misfits.append(f"state {name!r}: {rows}")
             else:
-                misfits.append(f"state {name!r}: {misfit}")
+                found.append(Blame(name, python_rows(rows)[0], reader.steps(rows)))
     if not found:
         raise ConfigError("; ".join(misfits))
     return found
@@ -140,25 +139,20 @@ class _KeyReader:
             return "its table has no keys"
         schema = shown_schema(latest, owner.kind)
         expires = bool(owner.expires)
-        versions = TableVersions(location, latest, owner.application)
+        versions = TableVersions(location, latest, owner)
         return _KeyReader(versions, schema, name, journal, headers, expires=expires)
 
-    def misfit(self, key: Sequence[str]) -> str | None:
-        """Describe why a key does not fit; None if it does."""
+    def keys_of(self, key: Sequence[str]) -> pa.Table | str:
+        """Return a table of the key columns with the key in its only row; as a text, why it does not fit."""
         fields = [field for field in self.schema if not field.nullable]
         if len(fields) != len(key):
             return f"its key is {', '.join(field.name for field in fields)}: give {len(fields)}, not {len(key)}"
+        columns = []
         for field, text in zip(fields, key, strict=True):
             try:
-                pa.scalar(text).cast(field.type)
+                columns.append(pa.array([text]).cast(field.type))
             except pa.ArrowException:
                 return f"{text!r} is no {field.type}, the type of key field {field.name!r}"
-        return None
-
-    def keys_of(self, key: Sequence[str]) -> pa.Table:
-        """Return a table of the key columns with the key in its only row."""
-        fields = [field for field in self.schema if not field.nullable]
-        columns = [pa.array([text]).cast(field.type) for field, text in zip(fields, key, strict=True)]
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
     def steps(self, key: pa.Table) -> Iterator[KeyWrite | KeyGap | KeyEnd]:
@@ -207,7 +201,7 @@ class _KeyReader:
             return None
         gone = f"the table no longer keeps its version of transaction {txid}, so earlier writes are not known"
         try:
-            table = exact_version_as_of(self.versions, txid)
+            table = self.versions.exact_as_of(txid)
             if table is None:
                 raise _GoneError(gone, txid)
             rows = python_rows(self._rows(key, table))
@@ -217,9 +211,10 @@ class _KeyReader:
 
     def _rows(self, key: pa.Table, table: DeltaTable) -> pa.Table:
         """Return the rows of a key in a version: at most one."""
-        if not can_read_files(table):
-            return rows_of(self.versions.location, table, self.schema, key)
         data, found = DataFolder(self.versions.location), [self.schema.empty_table()]
+        if not can_read_files(table):
+            batches = StoredRows(self.versions.location, table, self.schema).batches()
+            return pa.concat_tables([found[0], *(rows.filter(key_mask(rows, key)) for rows in batches)])
         for file in files_of(self.versions.location, table, table.metadata().partition_columns).values():
             own = self._known.get(file.path)
             if own is None:

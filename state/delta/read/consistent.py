@@ -49,9 +49,9 @@ import pyarrow as pa
 
 from state.delta.log.entries import read_entry
 from state.delta.log.location import Location
-from state.delta.log.ownership import WORLD_ERRORS, Owner, rolled_back_application
+from state.delta.log.ownership import WORLD_ERRORS, Owner
 from state.delta.read.foreign import change_on_top
-from state.delta.read.history import FoundTable, exact_version_as_of, rows_between, shown_schema
+from state.delta.read.history import FoundTable, between_points, rows_between, shown_schema
 from state.delta.read.look import FoundRows, look_for
 from state.delta.read.points import GroupWrites, ShownPoint, ShownPoints, TableVersions
 from state.delta.read.reading import StoredRows
@@ -59,7 +59,15 @@ from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
 from txtopo.files.folder import Folder
 from txtopo.files.places import folder_at
-from txtopo.journal.ending import READS_MAX, JournalEnd, journal_below, last_writes, read_beside, read_end, table_path
+from txtopo.journal.ending import (
+    READS_MAX,
+    JournalEnd,
+    journal_below,
+    last_writes,
+    read_consistently,
+    read_end,
+    table_path,
+)
 from txtopo.journal.entries import JournalHeader
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
@@ -179,32 +187,22 @@ def _together(  # noqa: PLR0913, PLR0917 - what is read, of which tables, and ho
 
     def read_once(end: JournalEnd | None) -> tuple[int, Mapping[str, T]] | None:
         nonlocal cause
-        header = _begun(end, metadata_dir).header
+        cause = None
         try:
-            cause, handles = None, _take_handles(metadata_dir, header, storage_options)
-            bound = _begun(end, metadata_dir).bound({name: handle.txid for name, handle in handles.items()})
-            _refuse_repair(handles, header)
-            if txid is not None and txid > bound:
+            tables = _Tables.at(metadata_dir, end, storage_options)
+            tables.refuse_repair()
+            if txid is not None and txid > tables.bound:
                 raise StateAccessError(
-                    f"transaction {txid} is not in all tables yet; the last one in all of them is {bound}", txid=txid
+                    f"transaction {txid} is not in all tables yet; the last one in all of them is {tables.bound}",
+                    txid=txid,
                 )
-            wanted = bound if txid is None else txid
-            chosen = _chosen(handles, states)
-            _refuse_before_begin(header, chosen, wanted)
-            found = _as_of(metadata_dir, header, chosen, wanted)
-            if found is None and txid is not None:
-                wanted = _point_before(metadata_dir, header, chosen, txid, bound, is_exact=is_exact)
-                found = _as_of(metadata_dir, header, chosen, wanted)
-            if found is None:  # a version is gone; unless a txid was requested, the next try may want a later one
-                return None
-            _refuse_torn(metadata_dir, found, header, wanted)
-            return _read(handles, found, wanted, bound, read, is_exact=is_exact)
+            return tables.chosen(states).read(txid, read, is_exact=is_exact)
         except WORLD_ERRORS as error:
             # A file may have been removed after the handles were taken: later versions do not need it.
             cause = error
             return None
 
-    view = read_beside(find_journal(metadata_dir, topology_id), read_once)
+    view = read_consistently(find_journal(metadata_dir, topology_id), read_once)
     if view is not None:
         return view
     raise StateAccessError(
@@ -235,13 +233,11 @@ def read_points(
     try:
         table = location.existing()
         if table is not None:
-            return FoundTable(location, table, Owner.of(table)).points()
+            return FoundTable(location, table).points()
         metadata_dir, topology_id = journal_below(folder_at(path, storage_options), topology)
-        end = end_of(metadata_dir, topology_id)
-        handles = _take_handles(metadata_dir, end.header, storage_options)
-        _refuse_repair(handles, end.header)
-        bound = end.bound({name: handle.txid for name, handle in handles.items()})
-        return _Points.of(metadata_dir, end.header, handles).common(bound)
+        tables = _Tables.at(metadata_dir, end_of(metadata_dir, topology_id), storage_options)
+        tables.refuse_repair()
+        return tables.common  # noqa: TRY300 - it reads
     except WORLD_ERRORS as error:
         raise StateAccessError(
             f"the log of a table at {location.address} can't be read", cause=plain_text(error)
@@ -257,9 +253,10 @@ def shown_ends(metadata_dir: Folder, topology_id: str, states: Collection[str], 
         StateAccessError: a table can't be read.
         DivergenceError: a table is not the one that the journal knows.
     """
-    header = end_of(metadata_dir, topology_id).header
+    end = end_of(metadata_dir, topology_id)
     try:
-        points = _Points.of(metadata_dir, header, _chosen(_take_handles(metadata_dir, header, None), states))
+        tables = _Tables.at(metadata_dir, end).chosen(states)
+        points = tables.points
     except WORLD_ERRORS as error:
         raise StateAccessError(f"a table of {metadata_dir.parent} can't be read", cause=plain_text(error)) from error
     journal = JournalSearch(find_journal(metadata_dir, topology_id))
@@ -267,103 +264,22 @@ def shown_ends(metadata_dir: Folder, topology_id: str, states: Collection[str], 
     for each in journal.headers():
         # A rewind may have gone back to where a file begins: later ones are undone, and others end elsewhere.
         ends = {end for end in ends if end <= each.committed} | {each.committed}
-    ends |= _txids_of(points.points.values())
-    since = max((point.since.txid for point in points.points.values()), default=0)
+    ends |= tables.txids
+    since = max((point.since.txid for point in points.values()), default=0)
     ends |= {group.entry.last for group in journal.backwards(last, since)}
-    return {txid for txid in ends if txid <= last and points.show(txid)}
-
-
-@attrs.frozen
-class _Points:
-    """The points of several tables, and the groups that wrote each."""
-
-    header: JournalHeader
-    points: Mapping[str, ShownPoints]
-    writes: Callable[[], Mapping[str, GroupWrites]]
-    """Reads the journal once, as far as it tells of points: only if a table has no version of one."""
-
-    @classmethod
-    def of(cls, metadata_dir: Folder, header: JournalHeader, handles: Mapping[str, _Handle]) -> _Points:
-        points = {name: handle.versions.points() for name, handle in handles.items()}
-        txids = _txids_of(points.values())
-        return cls(header, points, functools.cache(lambda: _writes_of(metadata_dir, header, handles, txids)))
-
-    def show(self, txid: int) -> bool:
-        """Whether all tables can be shown as of the end of a group: nothing was written since the point before."""
-        return all(
-            point.shows(txid) or self.writes()[name].has_none(point.until(txid), txid)
-            for name, point in self.points.items()
-        )
-
-    def common(self, bound: int) -> ShownPoints:
-        """Return the transactions up to ``bound`` as of which all tables can be shown.
-
-        A table that a point's group did not write has the version of an earlier one there, as the journal shows.
-        """
-        own = self.points.values()
-        if not own:
-            return ShownPoints((), ShownPoint(bound), ShownPoint(bound))
-        since = max((each.since for each in own), key=lambda each: each.txid)
-        begun = max((number for name, number in self.header.begun_after.items() if name in self.points), default=0)
-        known = {point.txid: point for each in own for point in (*each.points, each.since) if point.txid < since.txid}
-        points = [known[txid] for txid in sorted(known) if txid >= begun and self.show(txid)]
-        last = max((each.last for each in own), key=lambda each: each.txid)
-        return ShownPoints(tuple(points), since, last if last.txid == bound else ShownPoint(bound))
-
-
-def _txids_of(points: Iterable[ShownPoints]) -> set[int]:
-    return {point.txid for each in points for point in (*each.points, each.since)}
-
-
-def _writes_of(
-    metadata_dir: Folder, header: JournalHeader, states: Collection[str], txids: Collection[int]
-) -> dict[str, GroupWrites]:
-    """Return the groups that wrote states, as far as they tell what was written last up to some transactions."""
-    parts = JournalSearch(find_journal(metadata_dir, header.topology)).around(txids)
-    return {name: GroupWrites.of(parts, name) for name in states}
-
-
-def _point_before(  # noqa: PLR0913 - where it is looked for, and how
-    metadata_dir: Folder,
-    header: JournalHeader,
-    handles: Mapping[str, _Handle],
-    txid: int,
-    bound: int,
-    *,
-    is_exact: bool,
-) -> int:
-    """Return the last point before a transaction that the tables can't be shown as of.
-
-    Raises:
-        StateAccessError: there is none, or the transaction itself is asked for; the message names those around it.
-    """
-    before, after = _Points.of(metadata_dir, header, handles).common(bound).around(txid)
-    if before is not None and not is_exact:
-        return before.txid
-    tables = f"the tables of {metadata_dir.parent}"
-    if before is None:
-        raise StateAccessError(
-            f"{tables} no longer keep their versions as of transaction {txid}; the oldest point is {after}", txid=txid
-        )
-    raise StateAccessError(
-        f"transaction {txid} lies between two points of {tables}, {before} and {after}; ask for one of them, or for "
-        f"the nearest before {txid} (nearest=True, --nearest); read_points and 'txtopo state --points' list all",
-        txid=txid,
-    )
+    return {txid for txid in ends if txid <= last and tables.show(txid)}
 
 
 def committed_in_tables(metadata_dir: Folder, topology_id: str) -> tuple[int, int] | None:
     """Return the last transactions that every and that any table of a journal has; None if they can't be determined."""
 
     def read_once(end: JournalEnd | None) -> tuple[int, int]:
-        begun = _begun(end, metadata_dir)
-        handles = _take_handles(metadata_dir, begun.header, None)
-        _refuse_repair(handles, begun.header)
-        txids = {name: handle.txid for name, handle in handles.items()}
-        return begun.bound(txids), max((txid or 0 for txid in txids.values()), default=0)
+        tables = _Tables.at(metadata_dir, end)
+        tables.refuse_repair()
+        return tables.bound, max((handle.txid or 0 for handle in tables.handles.values()), default=0)
 
     try:
-        return read_beside(find_journal(metadata_dir, topology_id), read_once)
+        return read_consistently(find_journal(metadata_dir, topology_id), read_once)
     except (TxtopoError, *WORLD_ERRORS):
         return None
 
@@ -383,120 +299,186 @@ def _begun(end: JournalEnd | None, metadata_dir: Folder) -> JournalEnd:
     return end
 
 
-def _take_handles(
-    metadata_dir: Folder, header: JournalHeader, storage_options: dict[str, str] | None
-) -> dict[str, _Handle]:
-    handles = {}
-    for name, known in header.tables.items():
-        location = Location.beside(metadata_dir, table_path(metadata_dir, known), storage_options)
-        table = location.existing()
-        owner = None if table is None else Owner.of(table)
-        if table is None or owner is None or str(table.metadata().id) != known.identity:
-            raise DivergenceError(
-                f"state {name!r}: the table at {location.address} is missing, or is not the one that the journal in "
-                f"{metadata_dir} knows; restore it, or read the tables one by one"
+@attrs.frozen
+class _Tables:
+    """The tables of a topology at one moment, as the end of its journal tells of them."""
+
+    folder: Folder
+    """The metadata directory."""
+    header: JournalHeader
+    bound: int
+    """The last transaction that all of them have, those that are not chosen, too."""
+    handles: Mapping[str, _Handle]
+
+    @classmethod
+    def at(cls, folder: Folder, end: JournalEnd | None, storage_options: dict[str, str] | None = None) -> _Tables:
+        """Take a handle of each; raise DivergenceError if one is not that which the journal knows."""
+        end, handles = _begun(end, folder), {}
+        for name, known in end.header.tables.items():
+            location = Location.in_store_of(folder, table_path(folder, known), storage_options)
+            table = location.existing()
+            owner = None if table is None else Owner.of(table)
+            if table is None or owner is None or str(table.metadata().id) != known.identity:
+                raise DivergenceError(
+                    f"state {name!r}: the table at {location.address} is missing, or is not the one that the journal "
+                    f"in {folder} knows; restore it, or read the tables one by one"
+                )
+            handles[name] = _Handle(TableVersions(location, table, owner), shown_schema(table, owner.kind))
+        bound = end.bound({name: handle.txid for name, handle in handles.items()})
+        return cls(folder, end.header, bound, handles)
+
+    def chosen(self, states: Collection[str] | None) -> _Tables:
+        """Return those of some states, None for all; raise ConfigError if there is no such state."""
+        if states is None:
+            return self
+        unknown = sorted(set(states).difference(self.handles))
+        if unknown:
+            raise ConfigError(f"the topology has no table of state {unknown[0]!r}; it has: {', '.join(self.handles)}")
+        return attrs.evolve(self, handles={name: handle for name, handle in self.handles.items() if name in states})
+
+    def refuse_repair(self) -> None:
+        """Refuse tables that were rolled back after the journal was begun, because the journal does not know of it."""
+        for name, handle in self.handles.items():
+            versions = handle.versions
+            rolled_back = versions.numbers_of(versions.table).rolled_back_at
+            # Its entry stays, the version may not; without the entry, somebody else has cleaned up long since.
+            entry = read_entry(versions.location, rolled_back) if rolled_back else None
+            if entry is not None and (entry.epoch or 0) > self.header.epoch:
+                raise StateAccessError(
+                    f"state {name!r}: its table was rolled back by a repair or a rewind, which the journal does not "
+                    "show yet; wait for its end, or run the topology, and read again"
+                )
+
+    def read(
+        self, txid: int | None, read: Callable[[StoredRows], T], *, is_exact: bool
+    ) -> tuple[int, Mapping[str, T]] | None:
+        """Read them as of a transaction, None for the last one in all; return which that is.
+
+        None if a version is gone; unless a transaction is asked for, the next try may want a later one.
+        """
+        wanted = self.bound if txid is None else txid
+        self._refuse_before_begin(wanted)
+        found = self._as_of(wanted)
+        if found is None and txid is not None:
+            wanted = self._point_before(txid, is_exact=is_exact)
+            found = self._as_of(wanted)
+        if found is None:
+            return None
+        self._refuse_torn(found, wanted)
+        tables, is_between = {}, wanted != self.bound and is_exact
+        for name, handle in found.items():
+            is_ended = handle.is_before or not is_between
+            tables[name] = read(
+                handle.rows if is_ended else rows_between(handle.rows, self.handles[name].versions, wanted)
             )
-        handles[name] = _Handle(TableVersions(location, table, owner.application), shown_schema(table, owner.kind))
-    return handles
+        seen = max((handle.txid or 0 for handle in found.values()), default=0)
+        return wanted if wanted == self.bound or is_exact else seen, tables
 
-
-def _chosen(handles: Mapping[str, _Handle], states: Collection[str] | None) -> Mapping[str, _Handle]:
-    if states is None:
-        return handles
-    unknown = sorted(set(states).difference(handles))
-    if unknown:
-        raise ConfigError(f"the topology has no table of state {unknown[0]!r}; it has: {', '.join(handles)}")
-    return {name: handle for name, handle in handles.items() if name in states}
-
-
-def _refuse_before_begin(header: JournalHeader, states: Collection[str], txid: int) -> None:
-    """Refuse a moment before a state was begun empty: its table would be empty then, and never was, or did not exist.
-
-    Raises:
-        StateAccessError: it is before the begin of a state.
-    """
-    begun = ((number, name) for name, number in header.begun_after.items() if name in states)
-    begun_after, name = max(begun, default=(0, ""))
-    if txid < begun_after:
-        raise StateAccessError(
-            f"state {name!r} was begun empty after transaction {begun_after}, so it can't be read together with the "
-            f"other tables as of transaction {txid}; ask for transaction {begun_after} or a later one, or read the "
-            "tables one by one",
-            txid=txid,
-        )
-
-
-def _refuse_repair(handles: Mapping[str, _Handle], header: JournalHeader) -> None:
-    """Refuse tables that were rolled back after the journal was begun, because the journal does not know about it."""
-    for name, handle in handles.items():
-        versions = handle.versions
-        rolled_back = versions.table.transaction_version(rolled_back_application(versions.application)) or 0
-        # Its entry stays, the version may not; without the entry, somebody else has cleaned up long since.
-        entry = read_entry(versions.location, rolled_back) if rolled_back else None
-        if entry is not None and (entry.epoch or 0) > header.epoch:
+    def _refuse_before_begin(self, txid: int) -> None:
+        """Refuse a moment before a state was begun empty: its table would be empty then, and never was."""
+        begun = ((number, name) for name, number in self.header.begun_after.items() if name in self.handles)
+        begun_after, name = max(begun, default=(0, ""))
+        if txid < begun_after:
             raise StateAccessError(
-                f"state {name!r}: its table was rolled back by a repair or a rewind, which the journal does not show "
-                "yet; wait for its end, or run the topology, and read again"
+                f"state {name!r} was begun empty after transaction {begun_after}, so it can't be read together with "
+                f"the other tables as of transaction {txid}; ask for transaction {begun_after} or a later one, or read "
+                "the tables one by one",
+                txid=txid,
             )
 
+    def _as_of(self, txid: int) -> dict[str, _Handle] | None:
+        """Return handles of the versions as of ``txid``; None if one is missing, or may have been written since."""
+        tables = {name: handle.versions.exact_as_of(txid) for name, handle in self.handles.items()}
+        missing = [name for name, table in tables.items() if table is None]
+        writes = self._writes_around([txid], missing) if missing else {}
+        if not all(write.has_none(0, txid) for write in writes.values()):
+            return None
+        found = {}
+        for name, table in tables.items():
+            handle = self.handles[name]
+            versions = handle.versions if table is None else attrs.evolve(handle.versions, table=table)
+            found[name] = attrs.evolve(handle, versions=versions, is_before=table is None)
+        return found
 
-def _as_of(
-    metadata_dir: Folder, header: JournalHeader, handles: Mapping[str, _Handle], txid: int
-) -> dict[str, _Handle] | None:
-    """Return handles of the versions as of ``txid``; None if one is missing, or may have been written in between."""
-    tables = {name: exact_version_as_of(handle.versions, txid) for name, handle in handles.items()}
-    missing = [name for name, table in tables.items() if table is None]
-    writes = _writes_of(metadata_dir, header, missing, [txid]) if missing else {}
-    if not all(write.has_none(0, txid) for write in writes.values()):
-        return None
-    found = {}
-    for name, table in tables.items():
-        handle = handles[name]
-        versions = handle.versions if table is None else attrs.evolve(handle.versions, table=table)
-        found[name] = attrs.evolve(handle, versions=versions, is_before=table is None)
-    return found
+    def _refuse_torn(self, found: Mapping[str, _Handle], txid: int) -> None:
+        """Refuse tables that contradict the journal: they were restored from a copy, or changed by somebody else.
 
+        Raises:
+            DivergenceError: some tables do; the message names each with its txids.
+        """
+        journal = find_journal(self.folder, self.header.topology)
+        writes = last_writes(journal, self.header.epoch, found.keys(), txid)
+        faults = []
+        for name, handle in found.items():
+            at, versions = handle.txid or 0, handle.versions
+            where = f"state {name!r}: its table at {versions.location.address} is at transaction {at}"
+            change = None if handle.is_before else change_on_top(versions.location, versions.table.version())
+            if change is not None:
+                faults.append(f"{where}, but somebody else has changed it since: {change}")
+            elif writes is not None and at != (writes[name] or 0):
+                faults.append(f"{where}, but the journal in {self.folder} has it at {writes[name]}")
+        if faults:
+            raise DivergenceError(
+                f"the tables do not belong together as of transaction {txid}: {'; '.join(faults)}. Run 'txtopo "
+                "repair', or read the tables one by one",
+                txid=txid,
+            )
 
-def _refuse_torn(metadata_dir: Folder, found: Mapping[str, _Handle], header: JournalHeader, txid: int) -> None:
-    """Refuse tables that contradict the journal, because they were restored from a copy or changed by somebody else.
+    @functools.cached_property
+    def points(self) -> Mapping[str, ShownPoints]:
+        """The points of each."""
+        return {name: handle.versions.points() for name, handle in self.handles.items()}
 
-    Raises:
-        DivergenceError: some tables do; the message names each with its txids.
-    """
-    writes = last_writes(find_journal(metadata_dir, header.topology), header.epoch, found.keys(), txid)
-    faults = []
-    for name, handle in found.items():
-        at = handle.txid or 0
-        where = f"state {name!r}: its table at {handle.versions.location.address} is at transaction {at}"
-        versions = handle.versions
-        change = None if handle.is_before else change_on_top(versions.location, versions.table.version())
-        if change is not None:
-            faults.append(f"{where}, but somebody else has changed it since: {change}")
-        elif writes is not None and at != (writes[name] or 0):
-            faults.append(f"{where}, but the journal in {metadata_dir} has it at {writes[name]}")
-    if faults:
-        raise DivergenceError(
-            f"the tables do not belong together as of transaction {txid}: {'; '.join(faults)}. Run 'txtopo repair', or "
-            "read the tables one by one",
-            txid=txid,
+    @property
+    def txids(self) -> set[int]:
+        """The transactions of all points."""
+        return {point.txid for each in self.points.values() for point in (*each.points, each.since)}
+
+    def show(self, txid: int) -> bool:
+        """Whether all can be shown as of the end of a group: nothing was written since the point before."""
+        return all(
+            point.shows(txid) or self._writes[name].has_none(point.until(txid), txid)
+            for name, point in self.points.items()
         )
 
+    @property
+    def common(self) -> ShownPoints:
+        """The transactions as of which all can be shown.
 
-def _read(  # noqa: PLR0913 - the versions, which of them is meant, and how to read
-    handles: Mapping[str, _Handle],
-    found: Mapping[str, _Handle],
-    txid: int,
-    bound: int,
-    read: Callable[[StoredRows], T],
-    *,
-    is_exact: bool,
-) -> tuple[int, Mapping[str, T]]:
-    """Read tables as of ``txid``, given the newest handles and those of the versions as of ``txid``."""
-    tables = {}
-    for name, handle in found.items():
-        rows = handle.rows
-        if txid != bound and is_exact and not handle.is_before:
-            rows = rows_between(rows, handles[name].versions, txid)
-        tables[name] = read(rows)
-    seen = max((handle.txid or 0 for handle in found.values()), default=0)
-    return txid if txid == bound or is_exact else seen, tables
+        A table that a point's group did not write has the version of an earlier one there, as the journal shows.
+        """
+        own = self.points.values()
+        if not own:
+            return ShownPoints((), ShownPoint(self.bound), ShownPoint(self.bound))
+        since = max((each.since for each in own), key=lambda point: point.txid)
+        begun = max((number for name, number in self.header.begun_after.items() if name in self.points), default=0)
+        known = {point.txid: point for each in own for point in (*each.points, each.since) if point.txid < since.txid}
+        points = [known[txid] for txid in sorted(known) if txid >= begun and self.show(txid)]
+        last = max((each.last for each in own), key=lambda point: point.txid)
+        return ShownPoints(tuple(points), since, last if last.txid == self.bound else ShownPoint(self.bound))
+
+    def _point_before(self, txid: int, *, is_exact: bool) -> int:
+        """Return the last point before a transaction that they can't be shown as of.
+
+        Raises:
+            StateAccessError: there is none, or the transaction itself is asked for; the message names those around it.
+        """
+        before, after = self.common.around(txid)
+        if before is not None and not is_exact:
+            return before.txid
+        tables = f"the tables of {self.folder.parent}"
+        if before is None:
+            raise StateAccessError(
+                f"{tables} no longer keep their versions as of transaction {txid}; the oldest point is {after}",
+                txid=txid,
+            )
+        raise between_points(tables, txid, before, after)
+
+    @functools.cached_property
+    def _writes(self) -> Mapping[str, GroupWrites]:
+        """The groups that wrote each, as far as they tell of points; read only if a table has no version of one."""
+        return self._writes_around(self.txids, self.handles)
+
+    def _writes_around(self, txids: Collection[int], states: Iterable[str]) -> dict[str, GroupWrites]:
+        parts = JournalSearch(find_journal(self.folder, self.header.topology)).around(txids)
+        return {name: GroupWrites.of(parts, name) for name in states}

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 
 from state.delta.log.data_files import DataFile, DataFolder, files_of
 from state.delta.log.location import Location
-from state.delta.log.ownership import WORLD_ERRORS, Owner, taken_application, taken_until
+from state.delta.log.ownership import WORLD_ERRORS, Numbers, Owner
 from state.delta.log.vectors import positions_in, vector_in
 from state.delta.read.reading import can_read_files, read_rows
 from txtopo.api.values import ROWS_KINDS
@@ -92,7 +92,7 @@ class FollowedRows:
         """
         before, is_first = self._taken, self._version is None
         if not can_read_files(self.latest):
-            self._taken = taken_until(self.location.handle(version), self.owner.application)
+            self._taken = Numbers.of(self.location.handle(version), self.owner.application).taken_until
             gone, come = self._files, {"": self._whole(version)}
             self._files = come
         elif self._version == version - 1:
@@ -139,15 +139,14 @@ class FollowedRows:
                 gone[path] = self._files[path]
             file = DataFile(path, added["size"], 0, "", added.get("partitionValues") or {}, vector_in(added))
             come[path] = self._files[path] = self._open(version, file, gone.get(path))
-        numbers = (action["txn"] for action in actions if "txn" in action)
-        name = taken_application(self.owner.application)
-        self._taken = next((number["version"] for number in numbers if number["appId"] == name), self._taken)
+        taken = Numbers.in_entry(actions, self.owner.application).taken
+        self._taken = self._taken if taken is None else taken
         return gone, come
 
     def _jump(self, version: int) -> tuple[_Files, _Files]:
         """Go to any version; return the files that go and those that come."""
         table, before = self.location.handle(version), self._files
-        self._taken = taken_until(table, self.owner.application)
+        self._taken = Numbers.of(table, self.owner.application).taken_until
         self._files = {}
         for path, file in files_of(self.location, table, table.metadata().partition_columns).items():
             known = before.get(path)

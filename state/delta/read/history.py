@@ -17,6 +17,7 @@ together are one Delta write, and only the rows' txids distinguish them:
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -25,21 +26,17 @@ import attrs
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from state.delta.log.kept import KeptLog
 from state.delta.log.location import LOG_FOLDER, Location
-from state.delta.log.ownership import WORLD_ERRORS, Owner, taken_until
+from state.delta.log.ownership import WORLD_ERRORS, Owner
 from state.delta.read.look import FoundRows, look_for
 from state.delta.read.points import ShownPoints, TableVersions
-from state.delta.read.reading import StoredRows, read_rows
+from state.delta.read.reading import StoredRows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.values import ROWS_KINDS, StateKind
-from txtopo.errors import ConfigError, DivergenceError, StateAccessError
+from txtopo.errors import ConfigError, StateAccessError
 from txtopo.files.durable import is_folder, paths_in
-from txtopo.journal.ending import READS_MAX, metadata_dir_below
-from txtopo.journal.entries import JournalHeader
-from txtopo.journal.folders import find_journal
-from txtopo.journal.search import JournalSearch
+from txtopo.journal.ending import READS_MAX
 from txtopo.text.native import plain_text
 
 T = TypeVar("T")
@@ -69,8 +66,9 @@ def read_table(
     Raises:
         ConfigError: there is no table; ``txid`` is given, and the table is of no state; or ``live`` is, and nothing in
             the table expires.
-        StateAccessError: the table can't be read, see :func:`read_snapshot`; or the transaction was written together
-            with others, and the table has no version between them. The message names the nearest that can be shown.
+        StateAccessError: the table can't be read, or no longer keeps that version; or the transaction was written
+            together with others, and the table has no version between them. The message names the nearest that can be
+            shown.
     """
     return _read_again(path, storage_options, lambda table: table.rows(txid, is_exact=not nearest, live=live))
 
@@ -119,7 +117,6 @@ class FoundTable:
 
     _location: Location
     _latest: DeltaTable
-    _owner: Owner | None
 
     @classmethod
     def at(cls, path: str | os.PathLike[str], storage_options: dict[str, str] | None = None) -> FoundTable:
@@ -129,16 +126,26 @@ class FoundTable:
             ConfigError: there is none.
             StateAccessError: it can't be read.
         """
-        location = Location.resolve(os.fspath(path), storage_options)
+        return cls.of(Location.resolve(os.fspath(path), storage_options))
+
+    @classmethod
+    def of(cls, location: Location) -> FoundTable:
+        """Open the table at a location, as :meth:`at` does."""
         table = _existing(location)
         if table is None:
             raise ConfigError(f"{location.address} is not a table of a txtopo state{_advice(location)}")
-        return cls(location, table, Owner.of(table))
+        return cls(location, table)
+
+    @functools.cached_property
+    def _versions(self) -> TableVersions | None:
+        """Its versions; None if it is of no state."""
+        owner = Owner.of(self._latest)
+        return None if owner is None else TableVersions(self._location, self._latest, owner)
 
     @property
     def last_txid(self) -> int | None:
         """The last transaction in it; None if it has none yet, or is of no state."""
-        return None if self._owner is None else self._latest.transaction_version(self._owner.application)
+        return None if self._versions is None else self._versions.txid
 
     def points(self) -> ShownPoints:
         """Return the transactions as of which it can be shown.
@@ -147,10 +154,10 @@ class FoundTable:
             ConfigError: it is of no state.
             StateAccessError: its log can't be read.
         """
-        if self._owner is None:
+        if self._versions is None:
             raise ConfigError(f"the table at {self._location.address} is of no state, so its rows have no transactions")
         try:
-            return TableVersions(self._location, self._latest, self._owner.application).points()
+            return self._versions.points()
         except WORLD_ERRORS as error:
             raise StateAccessError(
                 f"the log of a table at {self._location.address} can't be read", cause=plain_text(error)
@@ -165,7 +172,7 @@ class FoundTable:
 
     def rows(self, txid: int | None, *, is_exact: bool = True, live: bool = False) -> pa.Table:
         """Return its rows; see :func:`read_table`."""
-        if live and (self._owner is None or not self._owner.expires):
+        if live and (self._versions is None or not self._versions.owner.expires):
             raise ConfigError(f"nothing in the table at {self._location.address} expires: read it without live=True")
         return self._read(txid, StoredRows.read, is_exact=is_exact, live=live)
 
@@ -178,26 +185,23 @@ class FoundTable:
         return self._read(txid, lambda stored: look_for(stored, keys, limit), is_exact=is_exact)
 
     def _read(self, txid: int | None, read: Callable[[StoredRows], T], *, is_exact: bool, live: bool = False) -> T:
-        location, latest, owner = self._location, self._latest, self._owner
-        if owner is None:
-            if txid is not None:
-                raise ConfigError(
-                    f"the table at {location.address} is of no state, so its rows have no transactions: read it "
-                    "without a txid"
-                )
-            with _telling(location, txid):
-                return read(StoredRows(location, latest, pa.schema(latest.schema())))
+        location, latest, versions = self._location, self._latest, self._versions
+        if versions is None and txid is not None:
+            raise ConfigError(
+                f"the table at {location.address} is of no state, so its rows have no transactions: read it without a "
+                "txid"
+            )
         with _telling(location, txid):
-            schema = shown_schema(latest, owner.kind)
-            if txid is None:
-                return read(StoredRows(location, latest, schema, live))
-            versions = TableVersions(location, latest, owner.application)
+            schema = pa.schema(latest.schema()) if versions is None else shown_schema(latest, versions.owner.kind)
+            stored = StoredRows(location, latest, schema, live)
+            if versions is None or txid is None:
+                return read(stored)
             found = _kept_as_of(versions, txid)
             if found is None:
-                if not is_last_write(versions, 0, txid):
+                if not versions.is_last_write(0, txid):
                     raise _not_kept(versions, txid)
-                return read(StoredRows(location, latest, schema, live, is_empty=True))
-            stored = StoredRows(location, found, schema, live)
+                return read(attrs.evolve(stored, is_empty=True))
+            stored = attrs.evolve(stored, table=found)
             return read(rows_between(stored, versions, txid) if is_exact else stored)
 
 
@@ -237,24 +241,6 @@ def shown_schema(table: DeltaTable, kind: StateKind) -> pa.Schema:
     return pa.schema([*keys, *values, schema.field(TXID_FIELD)])
 
 
-def read_snapshot(location: Location, application: str, schema: pa.Schema, txid: int | None) -> pa.Table:
-    """Return the rows of a table as of a transaction, None for the latest, in the columns of ``schema``.
-
-    Transactions that were written together are seen together: the result is as of the last Delta write whose txid, by
-    ``application``, is not above this one.
-
-    Raises:
-        StateAccessError: the table has not reached the transaction yet, or no longer keeps that version.
-    """
-    with _telling(location, txid):
-        versions = TableVersions(location, location.handle(), application)
-        found = versions.table if txid is None else _kept_as_of(versions, txid)
-        if found is None:
-            assert txid is not None, "the newest version is there"
-            raise _not_kept(versions, txid)
-        return read_rows(location, found, schema)
-
-
 @contextlib.contextmanager
 def _telling(location: Location, txid: int | None) -> Iterator[None]:
     """Raise what reading raises as a StateAccessError that says which rows were read."""
@@ -291,20 +277,13 @@ def _not_kept(versions: TableVersions, txid: int) -> StateAccessError:
     )
 
 
-def exact_version_as_of(versions: TableVersions, txid: int) -> DeltaTable | None:
-    """Return what :meth:`TableVersions.as_of` does; None, too, where others may have written it in between."""
-    found = versions.as_of(txid)
-    if found is None or found.version() >= versions.table.version():
-        return found
-    reached = found.transaction_version(versions.application) or 0
-    if reached == txid or _following(versions.location, found) == found.version() + 1:
-        return found
-    return found if is_last_write(versions, reached, txid) else None
-
-
-def _following(location: Location, table: DeltaTable) -> int:
-    """Return the number of the next version that is kept after one that is not the newest."""
-    return next(version for version in KeptLog.of(location.folder).versions() if version > table.version())
+def between_points(what: str, txid: int, before: object, after: object) -> StateAccessError:
+    """Return the error for a transaction that lies between two points of a table, or of some."""
+    return StateAccessError(
+        f"transaction {txid} lies between two points of {what}, {before} and {after}; ask for one of them, or for the "
+        f"nearest before {txid} (nearest=True, --nearest); read_points and 'txtopo state --points' list all",
+        txid=txid,
+    )
 
 
 def rows_between(stored: StoredRows, versions: TableVersions, txid: int) -> StoredRows:
@@ -318,33 +297,27 @@ def rows_between(stored: StoredRows, versions: TableVersions, txid: int) -> Stor
     Raises:
         StateAccessError: the rows cannot be determined; the message names the nearest transactions that can be shown.
     """
-    location, found, latest, application = stored.location, stored.table, versions.table, versions.application
+    location, found, latest = versions.location, stored.table, versions.table
     # Nothing to decide: the version ends exactly there, or no later one exists.
-    reached = found.transaction_version(application) or 0
+    reached = versions.txid_of(found) or 0
     if reached == txid or found.version() >= latest.version():
         return stored
-    owner = Owner.of(latest)  # by its names of today, as the journal
-    following = _following(location, found)
+    following = versions.following(found)
     if following != found.version() + 1:  # the versions between two points are gone
-        if is_last_write(versions, reached, txid):
+        if versions.is_last_write(reached, txid):
             return stored
         before, then = versions.points().around(txid)
-        raise StateAccessError(
-            f"transaction {txid} lies between two points of the table at {location.address}, {before} and {then}; ask "
-            f"for one of them, or for the nearest before {txid} (nearest=True, --nearest); read_points and 'txtopo "
-            "state --points' list all",
-            txid=txid,
-        )
+        raise between_points(f"the table at {location.address}", txid, before, then)
     after = location.handle(following)
-    while (above := after.transaction_version(application) or 0) == reached and after.version() < latest.version():
+    while (above := versions.txid_of(after) or 0) == reached and after.version() < latest.version():
         after = location.handle(after.version() + 1)  # it has only moved rows, and files of it may be gone
-    group = None if owner is None else _group_of(location, after, owner, above)
+    group = versions.group_of(above)
     # The transactions from the version's own up to the group wrote nothing into this table.
     if group is not None and txid < group.first:
         return stored
     later = attrs.evolve(stored, table=after)
-    is_taken = taken_until(after, application) > taken_until(found, application)
-    if owner is not None and owner.kind in ROWS_KINDS:
+    is_taken = versions.numbers_of(after).taken_until > versions.numbers_of(found).taken_until
+    if versions.owner.kind in ROWS_KINDS:
         if not after.metadata().partition_columns and not is_taken:
             return attrs.evolve(later, until=txid)
     elif group is not None and not group.removed and not (stored.live and is_taken) and not later.reach(txid):
@@ -356,63 +329,3 @@ def rows_between(stored: StoredRows, versions: TableVersions, txid: int) -> Stor
         "(nearest=True, --nearest)",
         txid=txid,
     )
-
-
-@attrs.frozen
-class _Group:
-    """The journal's facts about the group of a Delta write: its first transaction, and how many keys it removed."""
-
-    first: int
-    removed: int
-
-
-def _journal_of(location: Location, owner: Owner) -> JournalSearch | None:
-    with contextlib.suppress(ConfigError):
-        return JournalSearch(find_journal(metadata_dir_below(location.folder.parent), owner.topology_id))
-    return None
-
-
-def _is_of(header: JournalHeader, owner: Owner, table: DeltaTable) -> bool:
-    """Whether a coordinator knew a table as that of its state."""
-    known = header.tables.get(owner.state)
-    return known is not None and known.identity == str(table.metadata().id)
-
-
-def is_last_write(versions: TableVersions, last: int, txid: int) -> bool:
-    """Whether the journal shows that a table's last write up to a transaction is the one of ``last``."""
-    table, owner = versions.table, Owner.of(versions.table)
-    journal = None if owner is None else _journal_of(versions.location, owner)
-    if owner is None or journal is None:
-        return False
-    try:
-        begin = next((header for header in journal.headers() if _is_of(header, owner, table)), None)
-        return (
-            begin is not None
-            and (begin.committed <= last or (owner.state in begin.states and (begin.states[owner.state] or 0) == last))
-            and not any(
-                owner.state in group.entry.states and group.entry.last > last
-                for group in journal.backwards(txid, last + 1)
-                if _is_of(group.header, owner, table)
-            )
-        )
-    except DivergenceError:
-        return False
-
-
-def _group_of(location: Location, table: DeltaTable, owner: Owner, last: int) -> _Group | None:
-    """Return the group of a Delta write; None if no journal beside the table has it."""
-    journal = _journal_of(location, owner)
-    if journal is None:
-        return None
-    try:
-        entries = [
-            group.entry
-            for group in journal.all_with(last)
-            if group.entry.last == last and owner.state in group.entry.states and _is_of(group.header, owner, table)
-        ]
-    except DivergenceError:
-        return None
-    if not entries:
-        return None
-    # A dropped group may have been entered again with other limits. So only facts that hold for all entries are used.
-    return _Group(min(entry.first for entry in entries), max(entry.states[owner.state][1] for entry in entries))

@@ -21,9 +21,8 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.delta.log.data_files import DataFile, DataFolder, add_actions, files_of
-from state.delta.log.ownership import Owner
-from state.delta.read.reading import StoredRows, can_read_files
+from state.delta.log.data_files import DataFile, DataFolder, add_actions
+from state.delta.read.reading import StoredRows
 from state.delta.schema import TXID_FIELD
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError
@@ -163,14 +162,12 @@ class _Files:
     @classmethod
     def of(cls, stored: StoredRows) -> _Files | None:
         """Return them; None if only a reader of all files knows the rows."""
-        owner, table = Owner.of(stored.table), stored.table
-        if owner is None or stored.is_empty or stored.expires or stored.until is not None or not can_read_files(table):
+        by_path = None if stored.expires or stored.until is not None else stored.files()
+        if by_path is None or not all(file.stats for file in by_path.values()):
             return None
-        files = files_of(stored.location, table, table.metadata().partition_columns).values()
-        if not all(file.stats for file in files):
-            return None
+        files = by_path.values()
         names = [f"{end}.{field.name}" for field in stored.schema if _has_bounds(field.type) for end in ("min", "max")]
-        added = add_actions(table) if files else pa.table({"path": []})
+        added = add_actions(stored.table) if files else pa.table({"path": []})
         known = added.select(["path", *(name for name in names if name in added.column_names)]).to_pylist()
         return cls(DataFolder(stored.location), stored.schema, tuple(files), {each["path"]: each for each in known})
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Never, Protocol, TypeVar
+from typing import Never, TypeVar
 
 import attrs
 import pyarrow as pa
@@ -14,8 +15,8 @@ from deltalake import DeltaTable
 from state.delta.log.data_files import DataFile, files_of, fitted
 from state.delta.log.entries import version_after
 from state.delta.log.location import Location
-from state.delta.log.ownership import WORLD_ERRORS, Owner, state_application, taken_until
-from state.delta.read.history import exact_version_as_of, is_last_write, read_snapshot, shown_schema
+from state.delta.log.ownership import WORLD_ERRORS, Owner
+from state.delta.read.history import FoundTable, shown_schema
 from state.delta.read.points import TableVersions
 from state.delta.read.reading import read_rows
 from state.delta.schema import TXID_FIELD
@@ -28,19 +29,6 @@ from txtopo.errors import ConfigError, StateAccessError
 R = TypeVar("R")
 
 
-class Compares(Protocol):
-    """Compares the rows of a kind of table with those that a replay has put."""
-
-    def is_comparable(self, txid: int, last: int) -> bool:
-        """Return whether rows say which transaction of a group has put them, as of its ``last``."""
-
-    def put_now(self, txid: int, writes: Writes, then: pa.Table, table: pa.Table) -> pa.Table:
-        """Return the rows that a replay has put for a transaction, which had put ``then``; ``table`` are all rows."""
-
-    def difference(self, change: Change) -> str | None:
-        """Describe the first row that differs; None if none does."""
-
-
 @attrs.frozen(eq=False)
 class Change:
     """What a transaction has changed in a table, and what its replay changes.
@@ -50,7 +38,6 @@ class Change:
         then: the rows that it has put, as the table has them.
         now: those that the replay has put.
         writes: all that the replay has put of its group, up to this transaction.
-        table: the table, as of the end of the group.
         may_be_removed: whether keys that the transaction put may be missing.
     """
 
@@ -58,7 +45,6 @@ class Change:
     then: pa.Table
     now: pa.Table
     writes: Writes
-    table: PastDeltaTable
     may_be_removed: bool
 
 
@@ -73,28 +59,19 @@ class PastDeltaTable(OpenedState):
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - a table, its declaration, and when
-        self,
-        declared: State,
-        topology_id: str,
-        location: Location,
-        state: str,
-        schema: pa.Schema,
-        txid: int,
-        comparison: Compares,
+        self, declared: State, topology_id: str, location: Location, state: str, schema: pa.Schema, txid: int
     ) -> None:
         self.declared = declared
         self._location = location
         self._state = state
         self._schema = schema
-        self._comparison = comparison
         latest = location.existing()
         if latest is None:
             raise ConfigError(f"state {state!r}: there is no table at {location.address}")
-        owner = Owner.of(latest)
-        self._application = state_application(topology_id, state) if owner is None else owner.application
-        versions = TableVersions(location, latest, self._application)
-        found = exact_version_as_of(versions, txid)
-        self._is_before = found is None and (not txid or is_last_write(versions, 0, txid))
+        owner = Owner.of(latest) or Owner(topology_id, state, "", declared.kind)
+        self._versions = TableVersions(location, latest, owner)
+        found = self._versions.exact_as_of(txid)
+        self._is_before = found is None and (not txid or self._versions.is_last_write(0, txid))
         """Whether it is meant as it was before its first write, of which no version is left."""
         if found is None and not self._is_before:
             raise self._gone(txid)
@@ -109,7 +86,7 @@ class PastDeltaTable(OpenedState):
     @property
     def last_txid(self) -> int | None:
         """The last transaction in this version of the table; None before the first."""
-        return None if self._is_before else self._table.transaction_version(self._application)
+        return None if self._is_before else self._versions.txid_of(self._table)
 
     @property
     def version(self) -> int:
@@ -118,10 +95,9 @@ class PastDeltaTable(OpenedState):
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) of this version, or as of an earlier transaction."""
-        schema = shown_schema(self._table, self.declared.kind)
         if txid is not None and txid < self._txid:
-            return read_snapshot(self._location, self._application, schema, txid)
-        return self._read(schema)
+            return FoundTable.of(self._location).rows(txid, is_exact=False)
+        return self._read(shown_schema(self._table, self.declared.kind))
 
     def write(self, txid: int, values: Writes) -> Never:  # noqa: ARG002 - refused
         """Raise a ``StateAccessError``."""
@@ -138,16 +114,28 @@ class PastDeltaTable(OpenedState):
             last: the last transaction of the group, as of which this table is.
             may_be_removed: whether keys that this transaction put may be missing.
         """
-        if not self._comparison.is_comparable(txid, last):
-            return StateComparison(self._state, 0, None, is_compared=False)
+        if not self._is_comparable(txid, last):
+            return StateComparison(self._state, None, None)
         then = self.all.filter(pc.equal(self.all[TXID_FIELD], txid))
-        now = self._comparison.put_now(txid, writes, then, self.all)
+        now = self._put_now(txid, writes, then)
         # The table had no column for what is put into a new field now.
         now = fitted(now.select([name for name in now.column_names if name in self._columns]), self._schema)
         if self.declared.expires:
             then, now = (not_over(rows, self.declared.expires, self.taken_until()) for rows in (then, now))
-        changed = Change(txid, then, now, writes, self, may_be_removed=may_be_removed and txid < last)
-        return StateComparison(self._state, then.num_rows, self._comparison.difference(changed))
+        changed = Change(txid, then, now, writes, may_be_removed=may_be_removed and txid < last)
+        return StateComparison(self._state, then.num_rows, self._difference(changed))
+
+    def _is_comparable(self, txid: int, last: int) -> bool:  # noqa: ARG002 - it depends on the kind
+        """Return whether rows say which transaction of a group has put them, as of its ``last``."""
+        return True
+
+    @abstractmethod
+    def _put_now(self, txid: int, writes: Writes, then: pa.Table) -> pa.Table:
+        """Return the rows that a replay has put for a transaction, which had put ``then``."""
+
+    @abstractmethod
+    def _difference(self, change: Change) -> str | None:
+        """Describe the first row that differs; None if none does."""
 
     @property
     def rows(self) -> int:
@@ -176,7 +164,7 @@ class PastDeltaTable(OpenedState):
 
     def taken_until(self) -> int:
         """Return the time up to which rows and keys have expired in this version."""
-        return BEFORE_ALL if self._is_before else taken_until(self._table, self._application)
+        return BEFORE_ALL if self._is_before else self._versions.numbers_of(self._table).taken_until
 
     def reading(self, read: Callable[[], R]) -> R:
         """Do what reads the table; raise StateAccessError if this version is gone, or cannot be read."""

@@ -12,6 +12,7 @@ after that, it is searched up to the version that was restored.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import datetime as dt
 import itertools
 from collections.abc import Collection, Iterator, Sequence
@@ -24,10 +25,14 @@ from state.delta.log.data_files import DataFolder, Presence, files_of
 from state.delta.log.entries import LogEntry, log_entries, read_entry, standing, version_after
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
-from state.delta.log.ownership import rolled_back_application
+from state.delta.log.ownership import Numbers, Owner
 from txtopo.api.data.utc import EPOCH
-from txtopo.journal.entries import JournalPart
+from txtopo.errors import ConfigError, DivergenceError
+from txtopo.journal.ending import metadata_dir_below
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalPart
+from txtopo.journal.folders import find_journal
 from txtopo.journal.journal import counting_parts
+from txtopo.journal.search import JournalSearch
 
 _TELLING_MAX = 8
 """How many versions are looked at for one that needs files: a table may be empty for long."""
@@ -121,6 +126,14 @@ class GroupWrites:
 
 
 @attrs.frozen
+class WrittenGroup:
+    """The journal's facts about the group of a Delta write: its first transaction, and how many keys it removed."""
+
+    first: int
+    removed: int
+
+
+@attrs.frozen
 class _Whole:
     """Tells which versions have all of their files: these may go sooner than entries of the log."""
 
@@ -162,17 +175,25 @@ class TableVersions:
     Args:
         location: the table's location.
         table: a handle of its newest version, or of the newest one to consider.
-        application: the application id that carries the txids.
+        owner: its owner, by the names of today, as the journal has it.
     """
 
     location: Location
     table: DeltaTable
-    application: str
+    owner: Owner
 
     @property
     def txid(self) -> int | None:
         """The last transaction; None before the first."""
-        return self.table.transaction_version(self.application)
+        return self.txid_of(self.table)
+
+    def txid_of(self, table: DeltaTable) -> int | None:
+        """Return the last transaction of another handle's version."""
+        return table.transaction_version(self.owner.application)
+
+    def numbers_of(self, table: DeltaTable) -> Numbers:
+        """Return what a handle's version carries."""
+        return Numbers.of(table, self.owner.application)
 
     def points(self) -> ShownPoints:
         """Find the transactions as of which the table can be shown.
@@ -191,7 +212,7 @@ class TableVersions:
         whole = _Whole.of(location)
         logged, first = first, whole.first(first, newest, log.checkpoints)
         entry = read_entry(location, first)
-        began_txid = location.handle(first).transaction_version(self.application) or 0
+        began_txid = self.txid_of(location.handle(first)) or 0
         since = ShownPoint(began_txid, None if entry is None else entry.written_ms)
         turns = list(self.rollbacks(first))
         for turn in turns:
@@ -219,7 +240,7 @@ class TableVersions:
         """
         table, first = self.table, max(0, first)
         # None is the first version, which has no rows yet: so 0 says that there is none.
-        while (version := table.transaction_version(rolled_back_application(self.application)) or 0) > first:
+        while (version := self.numbers_of(table).rolled_back_at or 0) > first:
             entry = read_entry(self.location, version)
             if entry is None:
                 return
@@ -232,10 +253,9 @@ class TableVersions:
         """Return the newest version whose txid is up to one; None if it is not kept."""
         if (self.txid or 0) <= txid:
             return self.table
-        versions = [
-            version for version in KeptLog.of(self.location.folder).versions() if version < self.table.version()
-        ]
-        rolled_back_at = self.table.transaction_version(rolled_back_application(self.application)) or 0
+        latest = self.table.version()
+        versions = [version for version in KeptLog.of(self.location.folder).versions() if version < latest]
+        rolled_back_at = self.numbers_of(self.table).rolled_back_at or 0
         # Txids fall at the last rollback: if it restored more than is wanted, search before it, otherwise after it.
         rolled_back = read_entry(self.location, rolled_back_at) if rolled_back_at else None
         first = bisect.bisect_left(versions, rolled_back_at)
@@ -252,12 +272,56 @@ class TableVersions:
             middle = max((low + high) // 2, high - step)
             step *= 2
             table = self._kept(versions[middle])
-            if table is not None and (table.transaction_version(self.application) or 0) > txid:
+            if table is not None and (self.txid_of(table) or 0) > txid:
                 high = middle
             else:
                 found = table
                 low = middle + 1
         return None if found is None else self._with_files(found)
+
+    def exact_as_of(self, txid: int) -> DeltaTable | None:
+        """Return what :meth:`as_of` does; None, too, where others may have written it in between."""
+        found = self.as_of(txid)
+        if found is None or found.version() >= self.table.version():
+            return found
+        reached = self.txid_of(found) or 0
+        is_exact = reached == txid or self.following(found) == found.version() + 1
+        return found if is_exact or self.is_last_write(reached, txid) else None
+
+    def following(self, table: DeltaTable) -> int:
+        """Return the number of the next version that is kept after one that is not the newest."""
+        return next(version for version in KeptLog.of(self.location.folder).versions() if version > table.version())
+
+    def is_last_write(self, last: int, txid: int) -> bool:
+        """Whether the journal shows that its last write up to a transaction is that of ``last``; 0: it has none."""
+        journal = self._journal()
+        with contextlib.suppress(DivergenceError):  # it is damaged
+            parts = [] if journal is None else [part for part in journal.around([txid]) if self._is_of(part.header)]
+            return bool(parts) and GroupWrites.of(parts, self.owner.state).has_none(last, txid)
+        return False
+
+    def group_of(self, last: int) -> WrittenGroup | None:
+        """Return the group whose last transaction is given; None if no journal beside the table has it."""
+        journal, state = self._journal(), self.owner.state
+        entries: list[JournalEntry] = []
+        with contextlib.suppress(DivergenceError):
+            groups = () if journal is None else journal.all_with(last)
+            entries = [group.entry for group in groups if self._is_of(group.header) and state in group.entry.states]
+        entries = [entry for entry in entries if entry.last == last]
+        if not entries:
+            return None
+        # A dropped group may have been entered again with other limits. So only what holds for all entries is used.
+        return WrittenGroup(min(entry.first for entry in entries), max(entry.states[state][1] for entry in entries))
+
+    def _journal(self) -> JournalSearch | None:
+        with contextlib.suppress(ConfigError):
+            return JournalSearch(find_journal(metadata_dir_below(self.location.folder.parent), self.owner.topology_id))
+        return None
+
+    def _is_of(self, header: JournalHeader) -> bool:
+        """Whether a coordinator knew the table as that of its state."""
+        known = header.tables.get(self.owner.state)
+        return known is not None and known.identity == str(self.table.metadata().id)
 
     def _with_files(self, found: DeltaTable) -> DeltaTable:
         """Return a version or, if files of it are gone, the one that made its last transaction visible.
@@ -270,7 +334,7 @@ class TableVersions:
         version = found.version()
         entry = read_entry(self.location, version)
         is_of_group = entry is not None and entry.txid is not None
-        if is_of_group or not (txid := found.transaction_version(self.application)):
+        if is_of_group or not (txid := self.txid_of(found)):
             return found
         written = version_after(self.location, version, txid)
         if written is None or DataFolder(self.location).missing(files_of(self.location, found).values()) is None:

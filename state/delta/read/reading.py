@@ -1,13 +1,9 @@
-"""Read a Delta table into Arrow, completely or only the rows of some keys.
+"""Read a Delta table into Arrow.
 
 ``DeltaTable.to_pyarrow_table`` sometimes aborts the interpreter at exit; ``scan`` never did. ``scan`` yields string
 views, which many Arrow functions do not accept, so each batch is cast to the declared types. It takes times before 1677
 and after 2262 for others, where Spark has written them as INT96, which it does when it compacts a table; so files of
 others with times are read by Arrow.
-
-Rows are selected by a key mask over streamed batches, not by a predicate: a predicate of 10,000 keys takes 200 ms to
-parse and plan, whatever the table; the mask over 1,000,000 rows takes 73 ms in all (for 1,000 keys 46 ms and 41 ms),
-and no value has to be quoted.
 """
 
 from __future__ import annotations
@@ -23,15 +19,12 @@ from pyroaring import BitMap64
 
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, add_actions, files_of, fitted
 from state.delta.log.location import Location
-from state.delta.log.ownership import Owner, taken_until
+from state.delta.log.ownership import Numbers, Owner
 from state.delta.log.put import KNOWN_READER_FEATURES
 from state.delta.schema import TXID_FIELD
 from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import not_over
-
-PORTION_ROWS = 250_000
-"""The minimum number of rows to match with the wanted keys at a time; delta-rs yields about 8,000 at a time."""
 
 _READ_FEATURES = KNOWN_READER_FEATURES | {"deletionVectors"}
 """The features by which txtopo can read data files itself."""
@@ -124,18 +117,12 @@ class StoredRows:
     def taken(self) -> int:
         """The time up to which they are left out then, in µs since 1970; 0 if none is."""
         owner = Owner.of(self.table)
-        return taken_until(self.table, owner.application) if owner is not None and self.expires else 0
+        return Numbers.of(self.table, owner.application).taken_until if owner is not None and self.expires else 0
 
 
 def read_rows(location: Location, table: DeltaTable, schema: pa.Schema) -> pa.Table:
     """Return all rows of the handle's version, with the columns and types of ``schema``; see :class:`StoredRows`."""
     return StoredRows(location, table, schema).read()
-
-
-def rows_of(location: Location, table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:
-    """Return the rows whose keys are in ``keys``, a table of the key columns."""
-    found = [rows.filter(key_mask(rows, keys)) for rows in _portions(location, table, schema, keys.num_rows)]
-    return pa.concat_tables([schema.empty_table(), *found])
 
 
 def key_mask(rows: pa.Table, keys: pa.Table) -> Any:
@@ -165,21 +152,6 @@ def _codes(rows: Any, keys: Any) -> tuple[Any, Any, int]:
     row_codes = pc.index_in(rows, value_set=wanted).cast(pa.int64())
     key_codes = pc.index_in(keys, value_set=wanted).cast(pa.int64())
     return row_codes, key_codes, len(wanted)
-
-
-def _portions(location: Location, table: DeltaTable, schema: pa.Schema, keys: int) -> Iterator[pa.Table]:
-    """Yield the rows in portions that are so large that hashing the ``keys`` wanted keys for each costs little."""
-    portion_rows = max(PORTION_ROWS, 2 * keys)
-    waiting: list[pa.Table] = []
-    waiting_rows = 0
-    for batch in _batches(location, table, schema):
-        waiting.append(batch)
-        waiting_rows += batch.num_rows
-        if waiting_rows >= portion_rows:
-            yield pa.concat_tables(waiting)
-            waiting, waiting_rows = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting)
 
 
 def _batches(location: Location, table: DeltaTable, schema: pa.Schema) -> Iterator[pa.Table]:

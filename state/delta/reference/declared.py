@@ -36,6 +36,7 @@ BYTES_MAX = 1 << 31
 """The most bytes of a version in memory by default: each process has a copy, so a large table fails early, by name."""
 
 REFRESH = dt.timedelta(seconds=10)
+"""Each look lists the log once: a few ms on a disk, a request in a bucket."""
 
 
 class DeltaReference(Reference):

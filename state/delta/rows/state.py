@@ -17,10 +17,10 @@ from state.delta.log.put import Change
 from state.delta.merging import Policy
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.multiset import missing_from
-from state.delta.read.past import Change as PastChange, Compares, PastDeltaTable
+from state.delta.read.past import Change as PastChange, PastDeltaTable
 from state.delta.read.reading import key_mask
 from state.delta.rows.files import distinct
-from state.delta.rows.format import DeclaredRows, KeylessRows, RowsFormat, checked_rows_fields, no_keys
+from state.delta.rows.format import DeclaredRows, KeylessRows, checked_rows_fields, no_keys
 from state.delta.rows.group import RowsWrites, place_here, place_on_executors, rows_left
 from state.delta.schema import TXID_FIELD
 from state.delta.upkeep.schedule import Upkeep
@@ -99,14 +99,14 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable):
     """A table of rows opened by one coordinator; made by :meth:`DeltaRows.open`."""
 
     def __init__(self, declared: DeltaRows, writer: TableWriter, upkeep: Upkeep, policy: Policy | None = None) -> None:
-        form, policy = declared.form(writer.fence.state), policy or Policy.of_bins(upkeep.files_max)
+        form, policy = declared.form(writer.fence.owner.state), policy or Policy.of_bins(upkeep.files_max)
         OpenedDeltaTable.__init__(self, declared, writer, form.schema(), declared.sizes, upkeep, policy)
         KeylessRows.__init__(self, form)
 
     def write_rows(self, parts: Sequence[TransactionRows]) -> RowsWrites:
         """Write the rows of some transactions to data files that are not in a version of the table yet."""
         # A crash between this and prepare() leaves files that no version names: a vacuum of upkeep removes them.
-        last = self._writer.last_txid
+        last = self._head.last_txid
         parts = [part for part in parts if last is None or part.txid > last]
         if not parts:
             return RowsWrites([], [])
@@ -122,7 +122,7 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable):
         """Return the files of the head in some partitions."""
         names = self._form.partition_by
         replaced = {tuple(partition[name] for name in names) for partition in partitions}
-        files = self._writer.files.values() if replaced else ()
+        files = self._head.files.values() if replaced else ()
         return [file for file in files if tuple(file.partition[name] for name in names) in replaced]
 
     def _make(self, txid: int, values: Writes) -> Any:  # noqa: ARG002 - a note of rows has none
@@ -132,8 +132,8 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable):
             values = RowsWrites([], [])
         return values.note()
 
-    def _change(self, txid: int, note: Any) -> Change:  # noqa: ARG002 - it depends on no other rows
-        return Change(files_in(note), self._in(note["replaced"]))
+    def _change(self, txid: int, note: Any) -> Change:
+        return Change(files_in(note), self._in(note["replaced"]), txid=txid)
 
 
 @attrs.frozen(eq=False)
@@ -148,27 +148,33 @@ class PastWrites(PreparedWrites):
         return sum(part.count for part in self.parts)
 
 
-@attrs.frozen
-class ComparesRows(Compares):
-    """Compares rows, several of which may be equal, and the partitions that are replaced."""
+def _first(rows: pa.Table) -> dict[str, object]:
+    return python_rows(rows.slice(0, 1))[0]
 
-    form: RowsFormat
 
-    def is_comparable(self, txid: int, last: int) -> bool:  # noqa: ARG002 - each row has its transaction
-        """Return True."""
-        return True
+class PastDeltaRows(KeylessRows, PastDeltaTable):
+    """A table of rows as of the past; made by :meth:`DeltaRows.open_as_of`."""
 
-    def put_now(self, txid: int, writes: Writes, then: pa.Table, table: pa.Table) -> pa.Table:
-        """Return the rows without partitions that a later transaction of the group has replaced."""
+    def __init__(self, declared: DeltaRows, topology_id: str, location: Location, name: str, txid: int) -> None:
+        form = declared.form(name)
+        PastDeltaTable.__init__(self, declared, topology_id, location, name, form.schema(), txid)
+        KeylessRows.__init__(self, form)
+
+    def write_rows(self, parts: Sequence[TransactionRows]) -> PastWrites:
+        """Keep the rows of some transactions in memory; nothing is written."""
+        return PastWrites(parts)
+
+    def _put_now(self, txid: int, writes: Writes, then: pa.Table) -> pa.Table:
+        """Return them without partitions that a later transaction of the group has replaced."""
         now, _ = self._left(txid, writes)
-        names = list(self.form.partition_by)
+        names = list(self._form.partition_by)
         if not names or not now.num_rows:
             return now
-        later = distinct(table.filter(pc.greater(table[TXID_FIELD], txid)).select(names))
+        later = distinct(self.all.filter(pc.greater(self.all[TXID_FIELD], txid)).select(names))
         stayed = key_mask(now, distinct(then.select(names)))
         return now.filter(pc.invert(pc.and_(key_mask(now, later), pc.invert(stayed))))
 
-    def difference(self, change: PastChange) -> str | None:
+    def _difference(self, change: PastChange) -> str | None:
         """Describe the first row that differs, or that is replaced and was not; None if none does."""
         then, now = change.then, change.now
         lost, found = missing_from(now, then), missing_from(then, now)
@@ -180,7 +186,7 @@ class ComparesRows(Compares):
         _, replaced = self._left(change.txid, change.writes)
         if replaced is None:
             return None
-        older = change.table.all.filter(pc.less(change.table.all[TXID_FIELD], change.txid))
+        older = self.all.filter(pc.less(self.all[TXID_FIELD], change.txid))
         kept = older.filter(key_mask(older, replaced))
         return f"row {_first(kept)} is replaced now, but was kept then" if kept.num_rows else None
 
@@ -188,21 +194,4 @@ class ComparesRows(Compares):
         """Return the rows that a replay has put for a transaction, and the partitions that it has replaced."""
         assert isinstance(writes, PastWrites) or not writes, "a replay puts rows into memory"
         parts = writes.parts if isinstance(writes, PastWrites) else ()
-        return rows_left([part for part in parts if part.txid == txid], self.form)
-
-
-def _first(rows: pa.Table) -> dict[str, object]:
-    return python_rows(rows.slice(0, 1))[0]
-
-
-class PastDeltaRows(KeylessRows, PastDeltaTable):
-    """A table of rows as of the past; made by :meth:`DeltaRows.open_as_of`."""
-
-    def __init__(self, declared: DeltaRows, topology_id: str, location: Location, name: str, txid: int) -> None:
-        form = declared.form(name)
-        PastDeltaTable.__init__(self, declared, topology_id, location, name, form.schema(), txid, ComparesRows(form))
-        KeylessRows.__init__(self, form)
-
-    def write_rows(self, parts: Sequence[TransactionRows]) -> PastWrites:
-        """Keep the rows of some transactions in memory; nothing is written."""
-        return PastWrites(parts)
+        return rows_left([part for part in parts if part.txid == txid], self._form)

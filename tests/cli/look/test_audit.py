@@ -58,7 +58,7 @@ def test_every_crash(tmp_path, opaque):
         assert reader.txid == 4, crash.name
         report = audited(output)
         assert (report.findings, report.first, report.last, report.in_flight) == ([], 1, 4, None), crash.name
-        assert (report.untold, report.partitions) == (0, 2)
+        assert (report.input.untold, report.input.partitions) == (0, 2)
         assert [proof.unread for proof in report.tables] == [0, 0]
     assert in_flight > 5
 
@@ -274,6 +274,8 @@ def test_what_is_proved_as_json(command_line, output):
         "topology": "crash",
         "isProved": True,
         "findings": [],
+        "leftOut": 0,
+        "withRows": True,
         "first": 1,
         "last": 4,
         "groups": 4,
@@ -286,6 +288,7 @@ def test_what_is_proved_as_json(command_line, output):
         "replanned": [],
         "inFlight": None,
         "renames": [],
+        "tablesRead": 2,
         "notProved": {},
     }
     quick = json.loads(command_line.told("audit", str(output), "--json", "--quick"))
@@ -383,7 +386,7 @@ def test_a_journal_whose_oldest_part_is_dropped(tmp_path, monkeypatch, epochs):
     report = audited(tmp_path)
     assert (report.findings, report.last) == ([], 10 * epochs)
     assert 1 < report.first <= 10 * epochs
-    assert [(proof.from_txid, proof.to_txid) for proof in report.tables] == [(report.first - 1, 10 * epochs)]
+    assert [(proof.first, proof.last) for proof in report.tables] == [(report.first, 10 * epochs)]
 
 
 def many(output):

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from state import read_table, read_tables
 from state.delta.log.location import Location
+from state.delta.log.ownership import Owner
 from state.delta.read.points import TableVersions
 from tests.acceptance.topologies import SumDeltas
 from tests.cli.mend.test_repair import MODULE
@@ -58,7 +59,7 @@ def files_as_of(path, txid):
     """Return the files of the version of a point."""
     latest = DeltaTable(path)
     location = Location.resolve(str(path), None)
-    found = TableVersions(location, latest, "words/words").as_of(txid)
+    found = TableVersions(location, latest, Owner.of(latest)).as_of(txid)
     return [uri.partition("/words/")[2] for uri in found.file_uris()]
 
 

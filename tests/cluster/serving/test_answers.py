@@ -1,6 +1,7 @@
 """What the APIs of daemons have in common."""
 
 import json
+import math
 
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -23,3 +24,10 @@ def test_half_a_surrogate_pair():
     assert json.loads(client.get("/answer").content) == {"reason": TEXT}
     answer = client.get("/error")
     assert (answer.status_code, json.loads(answer.content)["errorMessage"]) == (503, TEXT)
+
+
+def test_numbers_that_json_lacks():
+    """Users' metadata may hold them: they are texts, so that whoever asks gets the rest, and can read it."""
+    assert json.loads(Json({"metadata": {"0": [math.nan, -math.inf, 1.5]}}).body) == {
+        "metadata": {"0": ["nan", "-inf", 1.5]}
+    }

@@ -298,7 +298,7 @@ class Life:
         owner = Owner.of(table)
         assert owner is not None, "it is a state's"
         files = {str(path.relative_to(root)): path.stat() for path in root.rglob("*") if path.is_file()}
-        versions = TableVersions(location, table, owner.application)
+        versions = TableVersions(location, table, owner)
         of_points = [versions.as_of(point.txid) for point in self.points()]
         live = [
             {place for file in files_of(location, each).values() for place in file.places}

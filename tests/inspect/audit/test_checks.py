@@ -6,6 +6,7 @@ import pytest
 from txtopo.api.table_history import RowChanges, TableHistory, TableVersion
 from txtopo.attempts import attempt_number
 from txtopo.inspect.audit.checks import audit
+from txtopo.inspect.audit.report import Gap, InFlight
 from txtopo.journal.entries import JournalEntry, JournalHeader, JournalPart, JournalTable, JournalTransaction
 
 
@@ -57,9 +58,9 @@ def test_a_healthy_topology():
     versions = history(marker(1), write(2), write(3), marker(2, 3), marker(3, 3), write(5, 3), write(7, 3))
     report = audit(parts, versions)
     assert report.findings == []
-    assert (report.first, report.last, report.groups, report.void, report.in_flight) == (1, 7, 5, 1, None)
+    assert (report.first, report.last, report.groups, report.dropped, report.in_flight) == (1, 7, 5, 1, None)
     proof = report.tables[0]
-    assert (proof.from_txid, proof.to_txid, proof.groups, proof.rows_put) == (0, 7, 4, 4)
+    assert (proof.first, proof.last, proof.groups, proof.rows_put) == (1, 7, 4, 4)
 
 
 def test_a_group_that_recovery_finished():
@@ -164,7 +165,7 @@ def test_input_ranges():
         return found([part(1, 0, *entries)], {})
 
     assert entered({"a": (5, 7)}, {"b": (0, 1)}, None, {"a": (7, 9), "b": (1, 1)}, {"a": (9, 9)}) == []
-    assert audit([part(1, 0, group(1, 2), group(3, 3, ranges={}))], {}).untold == 2
+    assert audit([part(1, 0, group(1, 2), group(3, 3, ranges={}))], {}).input.untold == 2
     assert entered({"a": (5, 7)}, {"b": (0, 1)}, {"a": (8, 9)}) == [
         "transaction 3: a gap in partition a: transaction 1 ended at 7, this one begins at 8"
     ]
@@ -188,7 +189,7 @@ def test_input_ranges_of_several_spouts():
     assert str(finding) == (
         "transaction 3: a gap in partition 0 of spout 'a': transaction 2 ended at 5, this one begins at 6"
     )
-    assert entered(first, {"a": None, "b": {"0": (0, 1)}}).untold == 1
+    assert entered(first, {"a": None, "b": {"0": (0, 1)}}).input.untold == 1
 
 
 TWO = [part(1, 0, group(1, 2, "t"), group(3, 4, "t")), part(2, 4, t=4)]
@@ -255,15 +256,14 @@ def test_a_group_in_flight():
     """The last group may be in no table, or in some: it is told, and not counted."""
     parts = [part(1, 0, group(1, 2, "t"), group(3, 4, "t"))]
     report = audit(parts, history(write(2)))
-    assert (report.findings, report.in_flight, report.last, report.groups) == ([], (3, 4), 2, 1)
+    assert (report.findings, report.in_flight, report.last, report.groups) == ([], InFlight(3, 4, (), ("t",)), 2, 1)
     assert audit(parts, history(write(2), write(4))).in_flight is None
-    assert audit([part(1, 0, group(1, 2))], history()).in_flight == (1, 2)
+    assert audit([part(1, 0, group(1, 2))], history()).in_flight == InFlight(1, 2)
     two = part(1, 0, group(1, 2, "t", "u"), u=None)
     two = attrs.evolve(two, header=attrs.evolve(two.header, tables={n: JournalTable(n, "identity") for n in "tu"}))
     behind = attrs.evolve(history()["t"], state="u")
     report = audit([two], {**history(write(2)), "u": behind})
-    assert (report.findings, report.in_flight) == ([], (1, 2))
-    assert (report.has_it, report.lacks_it) == (("t",), ("u",))
+    assert (report.findings, report.in_flight) == ([], InFlight(1, 2, ("t",), ("u",)))
 
 
 def test_a_table_that_has_lost_a_reported_group():
@@ -281,9 +281,9 @@ def test_histories_that_begin_late():
     late = history(write(2), write(4))["t"]
     late = {"t": attrs.evolve(late, versions=late.versions[1:])}
     report = audit(TWO, late)
-    assert (report.findings, report.tables[0].from_txid, report.tables[0].groups) == ([], 2, 1)
+    assert (report.findings, report.tables[0].first, report.tables[0].groups) == ([], 3, 1)
     report = audit([part(1, 2, group(3, 4, "t"), t=2)], history(write(1), write(2), write(4)))
-    assert (report.findings, report.first, report.tables[0].from_txid) == ([], 3, 2)
+    assert (report.findings, report.first, report.tables[0].first) == ([], 3, 3)
     rollback = TableVersion(0, 2, 2, "WRITE", touches=True, is_rollback=True, changes=RowChanges(0, None, None, 0))
     late = history(write(2), write(4), rollback, write(3, 2))["t"]
     late = {"t": attrs.evolve(late, versions=late.versions[2:])}
@@ -335,7 +335,7 @@ def test_repairs():
     foreign = TableVersion(0, 2, None, "UPDATE", touches=True, changes=RowChanges(0, None, None, 0, ("x",)))
     versions = [write(2), write(4), write(6), marker(2, 6), rollback, marker(4, 2)]
     report = audit(parts, history(*versions, write(6, 4)))
-    assert (report.findings, report.last, report.void, report.tables[0].repaired) == ([], 6, 2, 1)
+    assert (report.findings, report.last, report.dropped, report.tables[0].repairs) == ([], 6, 2, 1)
     assert len(found(parts, history(*versions, foreign, write(6, 4)))) == 2
     adoption = attrs.evolve(marker(4, 2), is_adoption=True)
     assert found(parts, history(*versions, foreign, adoption, write(6, 4))) == []
@@ -378,7 +378,7 @@ def test_a_state_must_have_been_there_all_the_time():
     ]
     assert found([first, without, of_states(3, 7, t=2, u=7)], {}) != [], "it is back, although nothing is committed"
     assert found([first, without], {}) == [], "it has left"
-    assert audit([first, without], {}).departed == {"t": 4}
+    assert audit([first, without], {}).not_proved == {"u": None, "t": 4}
     assert found([without, again], {})[0].startswith("transaction 5, state 't'"), "the journal begins without it"
     assert found([first, of_states(2, 4, u=4), of_states(3, 4, group(5, 5, "t", epoch=3), t=2, u=4)], {}) == []
 
@@ -431,12 +431,12 @@ def test_skipped_input_is_told_and_no_finding():
         entry, transactions=(attrs.evolve(entry.transactions[0], skipped={"spout": {"p": ((2, 5),)}}),)
     )
     report = audit([part(1, 0, skipping)], {})
-    assert (report.findings, report.skipped) == ([], {"p": [(1, 2, 5)]})
+    assert (report.findings, report.skipped) == ([], {"p": [Gap(1, 2, 5)]})
 
 
 def test_states_that_nobody_looked_at_are_said():
     """A state in memory, or one that the topology no longer has."""
-    assert audit([part(1, 0, group(1, 1, "gone"))], {}).elsewhere == ["gone"]
+    assert audit([part(1, 0, group(1, 1, "gone"))], {}).not_proved == {"gone": None}
 
 
 def test_a_rewind_to_before_a_shortened_journal():

@@ -27,11 +27,11 @@ def pad_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DeltaState, "deletion_vectors", property(lambda _: True, lambda *_: None), raising=False)
     put = TableWriter.put
 
-    def put_and_pad(writer: TableWriter, txid: int, change: Callable[[], Change]) -> bool:
-        is_put = put(writer, txid, change)
-        if is_put:
+    def put_and_pad(writer: TableWriter, txid: int, change: Callable[[], Change]) -> Change | None:
+        made = put(writer, txid, change)
+        if made is not None:
             pad(writer)
-        return is_put
+        return made
 
     monkeypatch.setattr(TableWriter, "put", put_and_pad)
 
@@ -39,16 +39,16 @@ def pad_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 def pad(writer: TableWriter) -> None:
     """Move the rows of files without a vector to such with dead rows: before, between and behind them."""
     data, schema = DataFolder(writer.location), pa.schema(writer.table.schema())
-    old = [file for file in writer.files.values() if file.vector is None and file.rows]
+    old = [file for file in writer.head.files.values() if file.vector is None and file.rows]
     if not old:
         return
     padded = [_padded(data, schema, file) for file in old]
     dead = [own for _, own in padded]
     once = _marked(data, [file for file, _ in padded], dead)
     assert [file.live for file in once] == [file.live for file in old]
-    assert writer.put_next(Change(once, old, is_of_rows=False), None)
+    assert writer.put_next(Change(once, old, is_of_rows=False))
     again = _marked(data, once, dead)
-    assert writer.put_next(Change(again, once, is_of_rows=False), None)
+    assert writer.put_next(Change(again, once, is_of_rows=False))
 
 
 def _marked(data: DataFolder, files: Sequence[DataFile], dead: Sequence[BitMap64]) -> list[DataFile]:

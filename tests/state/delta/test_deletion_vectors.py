@@ -79,7 +79,7 @@ def test_a_table_of_the_other_sort_is_refused(tmp_path: Path, is_made_for: bool)
     )
     with pytest.raises(ConfigError, match=f"state 's': the table at {tmp_path} can't be opened: {text}"):
         opened(tmp_path, 2, deletion_vectors=not is_made_for)
-    description = declared(tmp_path, deletion_vectors=not is_made_for).table().look()
+    description = declared(tmp_path, deletion_vectors=not is_made_for).table().describe()
     assert description is not None
     assert (description.misfit, description.alteration) == (text, None)
     assert DeltaTable(tmp_path).version() == before
@@ -92,7 +92,7 @@ def test_what_others_turn_on_is_theirs(tmp_path: Path, is_declared: bool) -> Non
     DeltaTable(tmp_path).alter.set_table_properties({"delta.enableDeletionVectors": "true"})
     with pytest.raises(ConfigError, match=r"deletion vectors|'deletionVectors'"):
         opened(tmp_path, 2, deletion_vectors=is_declared)
-    description = declared(tmp_path, deletion_vectors=False).table().look()
+    description = declared(tmp_path, deletion_vectors=False).table().describe()
     assert description is not None
     assert "'deletionVectors'" in str(description.alteration)
 
@@ -108,7 +108,7 @@ def test_what_others_turn_off_is_taken_back(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the table feature 'deletionVectors' no more"):
         opened(tmp_path, 3)
     made = declared(tmp_path).table()
-    description = made.look()
+    description = made.describe()
     assert description is not None
     assert "'deletionVectors' no more" in str(description.alteration)
     made.take_back(4)

@@ -48,13 +48,13 @@ class Schedule:
         self.steps: list[str] = []
         self._is_beside = False
         self._dies_in: int | None = None
-        look = state.delta.upkeep.rounds._Deletion.refresh
+        look = state.delta.upkeep.rounds._CleanUp.refresh
 
-        def looking(deletion):
+        def looking(clean_up):
             self._come_to_deletion()
-            look(deletion)
+            look(clean_up)
 
-        monkeypatch.setattr(state.delta.upkeep.rounds._Deletion, "refresh", looking)
+        monkeypatch.setattr(state.delta.upkeep.rounds._CleanUp, "refresh", looking)
         monkeypatch.setattr(state.delta.upkeep.rounds, "_POLL_SECS", -1)  # it looks before each one
 
     def _come_to_deletion(self):

@@ -110,7 +110,8 @@ def test_who_may_not_lead_any_more_deletes_nothing(tmp_path, monkeypatch, by):
         newer.roll_back(36)
     life.now_secs += 30 if by == "a newer coordinator" else 150
     life.opened.keep_history(History((), RECENT_SECS, 168, life.now_secs))
-    life.opened._upkeep = attrs.evolve(life.opened._upkeep, clean_up_secs=10_000)
+    upkeep = life.opened._log_upkeep
+    upkeep.schedule = attrs.evolve(upkeep.schedule, clean_up_secs=10_000)
     with contextlib.suppress(LostLead):
         maintain(life.opened)
     assert files(life.path) >= before
@@ -337,7 +338,7 @@ def test_properties_say_how_long_others_keep_what_points_need(tmp_path, monkeypa
         life.maintain(61)
         life.write(hours)
     assert told() == dict.fromkeys(named, "interval 744 hours")
-    assert life.declared.table().look().alteration is None
+    assert life.declared.table().describe().alteration is None
 
 
 @pytest.mark.parametrize("every", variants(slow=[9], long=[1]))
@@ -398,18 +399,18 @@ def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path,
     """It comes back with the points that it knew: the successor has gone back to one of them, and on."""
     life = Life(monkeypatch, tmp_path / "t")
     life.run(range(1, 70))
-    old, look = life.opened, state.delta.upkeep.rounds._Deletion.refresh
+    old, look = life.opened, state.delta.upkeep.rounds._CleanUp.refresh
     paused = []
 
-    def pausing(deletion):
-        look(deletion)
+    def pausing(clean_up):
+        look(clean_up)
         if not paused:
-            paused.append(deletion)
+            paused.append(clean_up)
             life.opened = life.declared.open("topology", "s", "life", 2)
             life.opened.roll_back(40)
             life.points = [20, 40]
 
-    monkeypatch.setattr(state.delta.upkeep.rounds._Deletion, "refresh", pausing)
+    monkeypatch.setattr(state.delta.upkeep.rounds._CleanUp, "refresh", pausing)
     monkeypatch.setattr(state.delta.upkeep.rounds, "_POLL_SECS", -1)
     life.now_secs += RECENT_SECS + 61
     old.keep_history(History((20, 60), RECENT_SECS, 168, life.now_secs))

@@ -234,7 +234,7 @@ def test_files_that_a_write_touches_while_they_are_merged(
     merge(state)
     found = dict(zip(*read_table(tmp_path).select(["k", "n"]).to_pydict().values(), strict=True))
     assert found == {"a": 1, "b": 70, "c": 3 if vectors else 80, "d": 4, "e": 5, "f": 6}
-    assert [file.rows - file.live for file in state._writer.files.values() if "merged" in file.path] == [vectors]
+    assert [file.rows - file.live for file in state._writer.head.files.values() if "merged" in file.path] == [vectors]
     state.close()
 
 

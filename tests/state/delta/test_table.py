@@ -50,8 +50,8 @@ def test_looks_see_what_happens_in_between(tmp_path: Path, deed: str) -> None:
     for look in range(2):
         if look:
             DEEDS[deed](path)
-        fresh = declared.table().look()
-        assert table.look() == fresh
+        fresh = declared.table().describe()
+        assert table.describe() == fresh
         if fresh is not None:
             assert table.foreign_change(None) == declared.table().foreign_change(None)
             assert [table.is_kept(txid) for txid in range(1, 6)] == [
@@ -64,7 +64,7 @@ def test_looks_see_what_happens_in_between(tmp_path: Path, deed: str) -> None:
 def test_the_log_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start looks at each table several times; while nobody writes, that costs one look."""
     table = written(tmp_path / "t", 3).table()
-    first = table.look()
+    first = table.describe()
     monkeypatch.setattr(Location, "handle", lambda *_: pytest.fail("the log is read again"))
-    assert table.look() == first
+    assert table.describe() == first
     assert (table.foreign_change(None), table.turned_to(0), table.undone_to(0)) == (None, None, None)

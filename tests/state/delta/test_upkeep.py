@@ -24,7 +24,7 @@ from state import DeltaRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DATA_FOLDER
 from state.delta.log.location import Location
 from state.delta.table import kept_version
-from state.delta.upkeep.past import DeltaPast
+from state.delta.upkeep.past import TablePast
 from state.delta.upkeep.schedule import ENTRIES_SECS, Upkeep, log_secs
 from tests.state.delta.delta_tables import LARGE, all_of, fold, maintain, scheduled, sized
 from tests.state.delta.inline_executors import InlineExecutors
@@ -91,7 +91,7 @@ def test_a_checkpoint_is_durable_before_log_entries_are_removed(tmp_path, monkey
 
     monkeypatch.setattr(os, "fsync", noting)
     monkeypatch.setattr(
-        state.delta.upkeep.rounds._Deletion, "refresh", lambda _deletion: at_clean_up.append(set(synced))
+        state.delta.upkeep.rounds._CleanUp, "refresh", lambda _clean_up: at_clean_up.append(set(synced))
     )
     opened = keyed(tmp_path)
     opened.write(1, {})
@@ -280,8 +280,8 @@ def test_the_log_is_still_cleaned_of_what_is_too_old(tmp_path):
 
 def test_turns_are_looked_up_once_a_round(tmp_path, monkeypatch):
     """However many versions go: delta-rs reads the log for it, so the end of a run would wait for minutes."""
-    looked, own_turns = [], DeltaPast.own_turns
-    monkeypatch.setattr(DeltaPast, "own_turns", lambda past: looked.append(past) or own_turns(past))
+    looked, own_turns = [], TablePast.own_turns
+    monkeypatch.setattr(TablePast, "own_turns", lambda past: looked.append(past) or own_turns(past))
     declared = tidied(DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), upkeep_every_writes=1))
     opened = declared.open("topology", "s", "life", 1)
     opened.keep_history(all_of(40 * 24))
@@ -395,14 +395,14 @@ def test_vectors_that_are_taken_in_again_meanwhile_stay(tmp_path, monkeypatch, b
             location = Location.resolve(str(tmp_path), None)
             DeltaTable(tmp_path).restore(kept_version(location, location.handle().version(), 3, ())[0])
 
-    meanwhile(monkeypatch, "_removed_since", take_in)
+    meanwhile(monkeypatch, "removed_since", take_in)
     maintain(old)
     assert sorted(read_table(tmp_path)["id"].to_pylist()) == [*range(4, 10)]
 
 
 def meanwhile(monkeypatch, function, act):
-    """Let somebody act when the upkeep under way has called a function of its module, the first time."""
-    call, done = getattr(state.delta.upkeep.past, function), []
+    """Let somebody act when the upkeep under way has asked the table something, the first time."""
+    call, done = getattr(TablePast, function), []
 
     def calling(*arguments):
         result = call(*arguments)
@@ -412,10 +412,10 @@ def meanwhile(monkeypatch, function, act):
             act()
         return result
 
-    monkeypatch.setattr(state.delta.upkeep.past, function, calling)
+    monkeypatch.setattr(TablePast, function, calling)
 
 
-@pytest.mark.parametrize("moment", ["_old_outside", "_removed_since", "sync_log"])
+@pytest.mark.parametrize("moment", ["old_outside", "removed_since", "sync"])
 def test_a_coordinator_without_the_lead_removes_nothing(tmp_path, monkeypatch, moment):
     """Paused in its upkeep at any moment, it leaves the files that its successor takes in again by a roll-back."""
     old = keyed(tmp_path)
@@ -464,7 +464,7 @@ def test_what_is_taken_in_again_meanwhile_stays(tmp_path, monkeypatch, txids):
         for txid in txids:
             DeltaTable(tmp_path).restore(last - 4 + txid)
 
-    meanwhile(monkeypatch, "_removed_since", restore)
+    meanwhile(monkeypatch, "removed_since", restore)
     before = data_files(tmp_path)
     maintain(opened)
     assert read_table(tmp_path)["n"].to_pylist() == [txids[-1]]

@@ -151,7 +151,7 @@ def test_a_writer_that_is_stopped_across_a_clean_up(tmp_path, monkeypatch, deed,
     assert DeltaTable(tmp_path).version() > before
     # Whoever is next goes on.
     if others == "a coordinator":
-        next_txid = (declared.table().look().last_txid or 0) + 1
+        next_txid = (declared.table().describe().last_txid or 0) + 1
         declared.open("topology", "s", "life", 3).write(next_txid, {"z": TransactionalValue(next_txid, 7)})
         assert read_table(tmp_path).num_rows == len(model) + 1
 

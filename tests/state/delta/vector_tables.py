@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
 from state.delta.log.entries import entry_path
 from state.delta.log.location import LOG_FOLDER, Location
-from state.delta.log.ownership import Fence, Owner
+from state.delta.log.ownership import Owner
 from state.delta.log.put import Change, entry_of
 from state.delta.writer import TableWriter
 from tests.state.delta.read.kinds import VALUES
@@ -118,9 +118,9 @@ def mark_dead(path: Path, txid: int | None, is_dead: Callable[[pa.Table], Any], 
     owner = Owner.of(table)
     assert owner is not None
     partition_by, schema = table.metadata().partition_columns, pa.schema(table.schema())
-    writer = TableWriter.open(location, table, Fence(owner.topology_id, owner.state, epoch), partition_by)
+    writer = TableWriter.open(location, table, owner.fence(epoch), partition_by)
     old, bitmaps = [], []
-    for file in writer.files.values():
+    for file in writer.head.files.values():
         rows = data.read(file, schema, with_dead=True)
         found = BitMap64(np.flatnonzero(np.asarray(is_dead(rows))))
         if found - data.dead(file):
@@ -128,5 +128,5 @@ def mark_dead(path: Path, txid: int | None, is_dead: Callable[[pa.Table], Any], 
             bitmaps.append(found | data.dead(file))
     vectors = data.put_vectors(bitmaps)
     new = [attrs.evolve(file, vector=vector) for file, vector in zip(old, vectors, strict=True)]
-    assert writer.put_next(Change(new, old), txid)
+    assert writer.put_next(Change(new, old, txid=txid))
     return sum(file.live for file in old) - sum(file.live for file in new)

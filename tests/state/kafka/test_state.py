@@ -184,7 +184,7 @@ def test_two_coordinators(pipeline):
     with pytest.raises(LostLead):
         state.open("out", "topic", "life", 1)
     new.publish(2, new.prepare(2, new.write_rows([])))
-    assert (new.last_txid, state.table().look().epoch) == (2, 2)
+    assert (new.last_txid, state.table().describe().epoch) == (2, 2)
     with pytest.raises(DivergenceError, match="belongs to state 'topic'"):
         state.open("other", "topic", "life", 3)
     with pytest.raises(DivergenceError, match="incarnation"):
@@ -376,10 +376,10 @@ def test_a_rename(kafka, topic):
     opened = state.open("out", "topic", "life", 1)
     for txid in (1, 2):
         opened.publish(txid, opened.prepare(txid, opened.write_rows([])))
-    before = state.table().look()
+    before = state.table().describe()
     for _ in range(2):
         state.table().rename("other", "renamed", 2)
-    assert state.table().look() == attrs.evolve(before, topology_id="other", state="renamed", epoch=2)
+    assert state.table().describe() == attrs.evolve(before, topology_id="other", state="renamed", epoch=2)
     with pytest.raises(LostLead):
         opened.publish(3, opened.prepare(3, opened.write_rows([])))
     opened.close()

@@ -39,7 +39,7 @@ def test_names_are_quoted(place):
     state = SqlState(url, 'Select "all" from', Fields("select: string"), fields, schema=schema)
     assert written(state, {"a\"'": ("it's", 1)}) == [("it's", 1)]
     assert state.snapshot().column_names == ["select", "from", 'Order\'s "by"', "txid"]
-    assert state.table().look().misfit is None
+    assert state.table().describe().misfit is None
 
 
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])

@@ -124,7 +124,9 @@ class Place:
 
     def txids(self) -> dict[str, int]:
         subject = self.subject()
-        return {name: table.look().last_txid for name, table in subject.tables().items() if table.look() is not None}
+        return {
+            name: table.describe().last_txid for name, table in subject.tables().items() if table.describe() is not None
+        }
 
     def words_as_of(self, txid: int) -> list[dict[str, Any]]:
         return sorted(read_table(self.folder / "words", txid).to_pylist(), key=lambda row: row["word"])

@@ -68,10 +68,10 @@ def test_attempts_rise_over_a_wiped_store(place):
     """The store made anew begins above every epoch that a table has seen, so attempts rise, too."""
     for txid in (1, 2, 3):
         place.run(txid)
-    epoch = max(table.look().epoch for table in place.subject().tables().values())
+    epoch = max(table.describe().epoch for table in place.subject().tables().values())
     place.wipe_store()
     place.repair()
-    assert min(table.look().epoch for table in place.subject().tables().values()) > epoch
+    assert min(table.describe().epoch for table in place.subject().tables().values()) > epoch
     place.finish()
 
 

@@ -153,7 +153,7 @@ class _SourceCoordinator(ABC):  # noqa: B024 - its subclasses have the abstract 
 
         Returns:
             Whether there may be input now. By default it returns False at once, and ``is_ready`` is asked again, every
-            two milliseconds or for 1 % of a core at most. One that waits is asked ten times a second.
+            two milliseconds or for 1 % of a core at most. While it waits, nothing else is asked of it.
         """
         del secs
         return False

@@ -23,7 +23,7 @@ logger = logging.getLogger("txtopo")
 
 
 class Skew:
-    """Says which spouts wait; :meth:`look` is for the thread that commits, :meth:`ahead` for the one that plans."""
+    """Says which spouts wait; :meth:`update` is for the thread that commits, :meth:`ahead` for the one that plans."""
 
     def __init__(self, plan: Plan) -> None:
         bound = plan.bounds_skew
@@ -36,7 +36,7 @@ class Skew:
         self._times: Mapping[str, int] = {}
         """The event time of each spout that has brought one; replaced as a whole, because two threads look at it."""
 
-    def look(self, states: Mapping[str, OpenedState], states_written: Collection[str]) -> None:
+    def update(self, states: Mapping[str, OpenedState], states_written: Collection[str]) -> None:
         """Take in how far the spouts have come, if a commit group has written it."""
         if self._clock is None or self._clock.skew_state not in states_written:
             return

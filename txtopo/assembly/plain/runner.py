@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PROGRESS_SECS = 0.25
+"""Often enough for a display that looks alive."""
 
 
 class RunningTopology:

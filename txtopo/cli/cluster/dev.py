@@ -22,6 +22,7 @@ from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_ext
 _POLL_SECS = 0.2
 _AGAIN_SECS = 1.0
 _READY_SECS = 120.0
+"""A supervisor ends its drivers first, each of which may take as long as its last transactions do."""
 _TICK_MS = 500
 """ZooKeeper's tickTime: sessions may last from 1 s to 10 s."""
 

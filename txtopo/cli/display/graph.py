@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 from rich.tree import Tree
@@ -12,21 +12,40 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.state import State
 from txtopo.text.secrecy import without_secrets
-from txtopo.topology.plans.description import address_of, described, fields_text, shown_class_of, states_of
+from txtopo.text.words import count_of
+from txtopo.topology.plans.description import (
+    address_of,
+    described,
+    described_plain,
+    fields_text,
+    shown_class_of,
+    states_of,
+)
+from txtopo.topology.plans.plain_plan import PlainComponent, PlainKind, PlainPlan
 from txtopo.topology.plans.plan import Edge, Phase, Plan, PlannedComponent
+
+AnyPlan = Plan | PlainPlan
+AnyComponent = PlannedComponent | PlainComponent
+
+PHASE_TITLES: Mapping[Phase, str] = {
+    Phase.PROCESSING: "processing phase: works ahead, many transactions at once",
+    Phase.COMMIT: "commit phase: one transaction after another, in txid order",
+}
+"""The phases in the order of the data flow."""
 
 _PHASE_STYLES = {Phase.PROCESSING: "yellow", Phase.COMMIT: "green"}
 
 
-def draw_text(plan: Plan) -> Tree:
+def draw_text(plan: AnyPlan) -> Tree:
     """Return the graph: each phase with its components, each component with inputs, outputs and states."""
-    tree = Tree(Text.assemble((plan.topology_id, "bold"), (f"  {summary_of(plan)}", "dim")))
-    for phase, title in PHASE_TITLES.items():
-        components = plan.of_phase(phase)
-        if components:
-            branch = tree.add(Text(title, _PHASE_STYLES[phase]))
-            for component in components:
-                _add_component(branch, plan, component)
+    summary = summary_of(plan) if isinstance(plan, Plan) else "plain: every tuple tree is tracked"
+    tree = Tree(Text.assemble((plan.topology_id, "bold"), (f"  {summary}", "dim")))
+    for phase, components in _phases(plan):
+        branch = tree if phase is None else tree.add(Text(PHASE_TITLES[phase], _PHASE_STYLES[phase]))
+        for component in components:
+            _add_component(branch, plan, component)
+    if not isinstance(plan, Plan):
+        return tree
     if plan.states:
         branch = tree.add(Text("states", "cyan"))
         for name, state in plan.states.items():
@@ -48,18 +67,19 @@ def summary_of(plan: Plan) -> str:
         names.setdefault(semantics.summary, []).append(name)
     if len(names) == 1:
         return "; ".join(names)
-    return "; ".join(f"{', '.join(names_of_stream)}: {summary}" for summary, names_of_stream in names.items())
+    return "; ".join(f"{', '.join(own)}: {summary}" for summary, own in names.items())
 
 
-def _add_component(branch: Tree, plan: Plan, component: PlannedComponent) -> None:
-    head = Text.assemble((component.id, "bold"), f"  {title_of(component)}", (f"  {shown_class_of(component)}", "dim"))
-    node = branch.add(head)
-    for edge in plan.inputs(component.id):
-        node.add(Text.assemble(("from ", "dim"), edge.source, (f"  {edge_text(plan, edge)}", "dim")))
+def _add_component(branch: Tree, plan: AnyPlan, component: AnyComponent) -> None:
+    shown = shown_class_of(component)
+    node = branch.add(Text.assemble((component.id, "bold"), f"  {title_of(component)}", (f"  {shown}", "dim")))
+    for edge in plan.edges:
+        if edge.target == component.id:
+            node.add(Text.assemble(("from ", "dim"), edge.source, (f"  {edge_text(plan, edge)}", "dim")))
     for stream, fields in component.streams.items():
         note = "" if plan.outputs(component.id, stream) else "  no subscriber"
         node.add(Text.assemble(("emits ", "dim"), stream_text(stream, fields), (note, "yellow")))
-    states = states_of(plan, component)
+    states = _states_of(plan, component)
     if states:
         node.add(Text.assemble(("keeps ", "dim"), (", ".join(states), "cyan")))
 
@@ -67,39 +87,36 @@ def _add_component(branch: Tree, plan: Plan, component: PlannedComponent) -> Non
 _DOT_COLORS = {Phase.PROCESSING: "goldenrod", Phase.COMMIT: "forestgreen"}
 
 
-def draw_dot(plan: Plan) -> str:
+def draw_dot(plan: AnyPlan) -> str:
     """Return a ``digraph`` in Graphviz's language, with a cluster for each phase."""
     return "\n".join(_dot_lines(plan))
 
 
-def _dot_lines(plan: Plan) -> Iterator[str]:
+def _dot_lines(plan: AnyPlan) -> Iterator[str]:
     yield f"digraph {_dot_quoted(plan.topology_id)} {{"
     yield '  rankdir=LR; fontname="sans-serif"; node [shape=box, fontname="sans-serif"];'
     yield '  edge [fontname="sans-serif", fontsize=10];'
-    for phase, title in PHASE_TITLES.items():
-        components = plan.of_phase(phase)
-        if components:
+    for phase, components in _phases(plan):
+        if phase is not None:
             yield f"  subgraph {_dot_quoted(f'cluster_{phase.value}')} {{"
-            yield f"    label={_dot_quoted(title)}; color={_DOT_COLORS[phase]};"
-            yield from (f"    {_dot_node(component)}" for component in components)
+            yield f"    label={_dot_quoted(PHASE_TITLES[phase])}; color={_DOT_COLORS[phase]};"
+        yield from (f"    {_dot_node(component)}" for component in components)
+        if phase is not None:
             yield "  }"
-    for name, state in plan.states.items():
+    for name, state in _states(plan).items():
         label = _dot_quoted(name, state_text(state), address_of(state))
         yield f"  {_dot_quoted(f'state {name}')} [shape=cylinder, label={label}];"
     for edge in plan.edges:
-        fields = plan.by_id[edge.source].streams[edge.stream]
-        label = _dot_quoted(edge_text(plan, edge), stream_text(edge.stream, fields))
-        yield f"  {_dot_quoted(edge.source)} -> {_dot_quoted(edge.target)} [label={label}];"
-    for component in plan.of_phase(Phase.COMMIT):
-        for state_name in states_of(plan, component):
+        yield f"  {_dot_quoted(edge.source)} -> {_dot_quoted(edge.target)} [label={_dot_quoted(*_label(plan, edge))}];"
+    for component in plan.components:
+        for state_name in _states_of(plan, component):
             yield f"  {_dot_quoted(component.id)} -> {_dot_quoted(f'state {state_name}')} [style=dashed, dir=none];"
     yield "}"
 
 
-def _dot_node(component: PlannedComponent) -> str:
-    peripheries = 2 if component.is_committer else 1
-    label = _dot_quoted(component.id, title_of(component))
-    return f"{_dot_quoted(component.id)} [label={label}, peripheries={peripheries}];"
+def _dot_node(component: AnyComponent) -> str:
+    look = {"committer": "peripheries=2", "spout": "shape=oval"}.get(_role(component), "peripheries=1")
+    return f"{_dot_quoted(component.id)} [label={_dot_quoted(component.id, title_of(component))}, {look}];"
 
 
 def _dot_quoted(*lines: str) -> str:
@@ -107,37 +124,35 @@ def _dot_quoted(*lines: str) -> str:
     return '"' + "\\n".join(escaped) + '"'
 
 
-def draw_mermaid(plan: Plan) -> str:
+def draw_mermaid(plan: AnyPlan) -> str:
     """Return a ``flowchart LR`` for Markdown pages, with a subgraph for each phase."""
     return "\n".join(_mermaid_lines(plan))
 
 
-def _mermaid_lines(plan: Plan) -> Iterator[str]:
-    names = {component.id: f"c{index}" for index, component in enumerate(plan.components)}
-    states = {state: f"s{index}" for index, state in enumerate(plan.states)}
+def _mermaid_lines(plan: AnyPlan) -> Iterator[str]:
+    names = {name: f"c{index}" for index, name in enumerate(plan.by_id)}
+    states = {state: f"s{index}" for index, state in enumerate(_states(plan))}
     yield "flowchart LR"
-    for phase, title in PHASE_TITLES.items():
-        components = plan.of_phase(phase)
-        if components:
-            yield f"  subgraph {phase.value}_phase[{_mermaid_quoted(title)}]"
-            yield from (f"    {_mermaid_node(names[component.id], component)}" for component in components)
+    for phase, components in _phases(plan):
+        if phase is not None:
+            yield f"  subgraph {phase.value}_phase[{_mermaid_quoted(PHASE_TITLES[phase])}]"
+        yield from (f"    {_mermaid_node(names[component.id], component)}" for component in components)
+        if phase is not None:
             yield "  end"
     yield from (
         f"  {states[name]}[({_mermaid_quoted(name, state_text(state), address_of(state))})]"
-        for name, state in plan.states.items()
+        for name, state in _states(plan).items()
     )
     for edge in plan.edges:
-        fields = plan.by_id[edge.source].streams[edge.stream]
-        label = _mermaid_quoted(edge_text(plan, edge), stream_text(edge.stream, fields))
-        yield f"  {names[edge.source]} -->|{label}| {names[edge.target]}"
-    for component in plan.of_phase(Phase.COMMIT):
-        for state in states_of(plan, component):
+        yield f"  {names[edge.source]} -->|{_mermaid_quoted(*_label(plan, edge))}| {names[edge.target]}"
+    for component in plan.components:
+        for state in _states_of(plan, component):
             yield f"  {names[component.id]} -.- {states[state]}"
 
 
-def _mermaid_node(name: str, component: PlannedComponent) -> str:
-    label = _mermaid_quoted(component.id, title_of(component))
-    return f"{name}[[{label}]]" if component.is_committer else f"{name}[{label}]"
+def _mermaid_node(name: str, component: AnyComponent) -> str:
+    left, right = {"committer": ("[[", "]]"), "spout": ("([", "])")}.get(_role(component), ("[", "]"))
+    return f"{name}{left}{_mermaid_quoted(component.id, title_of(component))}{right}"
 
 
 def _mermaid_quoted(*lines: str) -> str:
@@ -149,23 +164,42 @@ def _mermaid_quoted(*lines: str) -> str:
     return f'"{"<br/>".join(escaped)}"'
 
 
-def draw_json(plan: Plan) -> str:
+def draw_json(plan: AnyPlan) -> str:
     """Return components, edges and states as one JSON object."""
-    return json.dumps(described(plan), indent=2, ensure_ascii=False)
+    graph = described(plan) if isinstance(plan, Plan) else described_plain(plan)
+    return json.dumps(graph, indent=2, ensure_ascii=False)
 
 
-PHASE_TITLES: Mapping[Phase, str] = {
-    Phase.PROCESSING: "processing phase: works ahead, many transactions at once",
-    Phase.COMMIT: "commit phase: one transaction after another, in txid order",
-}
-"""The phases in the order of the data flow."""
+def _phases(plan: AnyPlan) -> Iterator[tuple[Phase | None, Sequence[AnyComponent]]]:
+    """Yield the phases that have components; all components, if the topology is plain."""
+    if isinstance(plan, PlainPlan):
+        yield None, plan.components
+        return
+    for phase in PHASE_TITLES:
+        components = plan.of_phase(phase)
+        if components:
+            yield phase, components
 
 
-def title_of(component: PlannedComponent) -> str:
+def _states(plan: AnyPlan) -> Mapping[str, State]:
+    return plan.states if isinstance(plan, Plan) else {}
+
+
+def _states_of(plan: AnyPlan, component: AnyComponent) -> Sequence[str]:
+    return states_of(plan, component) if isinstance(plan, Plan) and isinstance(component, PlannedComponent) else ()
+
+
+def _role(component: AnyComponent) -> str:
+    if isinstance(component, PlannedComponent):
+        return "committer" if component.is_committer else ""
+    return "spout" if component.kind is PlainKind.SPOUT else ""
+
+
+def title_of(component: AnyComponent) -> str:
     """Return a component's kind and its number of tasks."""
     kind = component.kind.value
-    tasks = "1 task" if component.tasks == 1 else f"{component.tasks} tasks"
-    return f"{f'committer, {kind}' if component.is_committer else kind}, {tasks}"
+    tasks = component.tasks if isinstance(component, PlannedComponent) else len(component.tasks)
+    return f"{f'committer, {kind}' if _role(component) == 'committer' else kind}, {count_of(tasks, 'task')}"
 
 
 def stream_text(stream: str, fields: Fields) -> str:
@@ -174,12 +208,16 @@ def stream_text(stream: str, fields: Fields) -> str:
     return text if stream == DEFAULT_STREAM else f"{stream} {text}"
 
 
-def edge_text(plan: Plan, edge: Edge) -> str:
+def _label(plan: AnyPlan, edge: Edge) -> tuple[str, str]:
+    return edge_text(plan, edge), stream_text(edge.stream, plan.by_id[edge.source].streams[edge.stream])
+
+
+def edge_text(plan: AnyPlan, edge: Edge) -> str:
     """Return an edge's grouping, its stream unless it is the default one, and a note if tuples stay in their task."""
     parts = [f"{edge.grouping} grouping"]
     if edge.stream != DEFAULT_STREAM:
         parts.append(f"stream {edge.stream}")
-    if not edge.grouping.moves(plan.by_id[edge.source].tasks, plan.by_id[edge.target].tasks):
+    if isinstance(plan, Plan) and not edge.grouping.moves(plan.by_id[edge.source].tasks, plan.by_id[edge.target].tasks):
         parts.append("in the same task")
     return ", ".join(parts)
 

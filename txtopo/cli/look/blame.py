@@ -54,14 +54,14 @@ def blame_command(target: OutputFolder | Target, key: tuple[str, ...], state: st
 
 def _print(found: Blame, limit: int, console: Console) -> None:
     shown = ", ".join(f"{name} {escaped(str(value))}" for name, value in found.key.items())
-    console.print(Text(f"state {found.state}, {shown}", "bold"), soft_wrap=True)
+    console.say(f"state {found.state}, {shown}", "bold")
     steps = list(itertools.islice(found.steps, limit + 1))
     writes = [step for step in steps[:limit] if not isinstance(step, KeyEnd)]
     if writes:
         console.print(_drawn(writes))
     end = steps[-1]
     text = end.text if isinstance(end, KeyEnd) else f"and earlier ones; --limit shows more than {limit}"
-    console.print(Text(text if writes or not isinstance(end, KeyEnd) else f"no write: {text}", "dim"), soft_wrap=True)
+    console.say(text if writes or not isinstance(end, KeyEnd) else f"no write: {text}", "dim")
 
 
 def _drawn(writes: list[KeyWrite | KeyGap]) -> Table:

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-from rich.text import Text
 
 from state.delta.read.difference import TableDifference
 from txtopo.cli.command import CommandLineError, Verdict, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.columnar.conversion import python_rows
-from txtopo.errors import ConfigError, StateAccessError
-from txtopo.inspect.past.difference import Compared, Comparison, Moment, Output, is_table
+from txtopo.inspect.past.difference import Compared, Comparison, Output, is_table
 from txtopo.text.printable import escaped
 from txtopo.text.words import count_of
 
@@ -71,11 +69,7 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
     if since is not None and to is not None and since > to:
         raise CommandLineError(f"--from {since} is after --to {to}")
     _check_sides(a, b, names, topologies)
-    console = Console()
-
-    def say(text: str, style: str = "") -> None:
-        console.print(Text(text, style), soft_wrap=True)
-
+    say = Console().say
     comparison = Comparison(since, with_txids, limit)
     if is_table(a):
         compared = Compared.pair(a, b, to, comparison)
@@ -83,7 +77,9 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
             say(f"as of transaction {compared.txid}")
     else:
         own_a, own_b = (topologies or (None,))[0], (topologies or (None,))[-1]
-        compared = _outputs(Output.of(a, own_a), Output.of(b, own_b), names, to, comparison, say)
+        of_a, of_b = Output.of(a, own_a), Output.of(b, own_b)
+        compared = Compared.outputs(of_a, of_b, names, to, comparison)
+        _tell_outputs(of_a, of_b, compared, say)
     _tell_moved(to, compared.txid, since, say)
     for name, table in compared.tables.items():
         say(f"{name}: {_numbers(table)}", "bold" if table.count else "")
@@ -104,35 +100,16 @@ def _check_sides(a: str, b: str, names: Sequence[str], topologies: Sequence[str]
         raise CommandLineError("TABLE is for two folders; A and B are tables already")
 
 
-def _outputs(  # noqa: PLR0913, PLR0917 - what to compare, and how
-    a: Output, b: Output, names: Sequence[str], to: int | None, comparison: Comparison, say: Callable[[str], None]
-) -> Compared:
-    """Compare the tables of some names, or all that both folders have, as of the same transaction."""
-    states_a, states_b = a.tables(), b.tables()
-    states = [name for name in states_a if name in states_b]
-    if not states:
-        raise ConfigError(f"{a.path} and {b.path} have no state in common")
-    for name in names:
-        if name not in states:
-            raise ConfigError(f"{a.path} and {b.path} have no table {name!r} in common, only {', '.join(states)}")
-    if names:
-        states = [name for name in states if name in names]
-        states_a = states_b = {name: states_a[name] for name in states}
-    for here, which in ((states_a, "A"), (states_b, "B")):
-        if len(here) > len(states):
-            missing = ", ".join(name for name in here if name not in states)
-            say(f"not compared, because only {which} has them: {missing}")
-    if to is None:
-        moment = Moment.of(a, b, states)
-        to, (of_a, of_b) = moment.txid, moment.committed
+def _tell_outputs(a: Output, b: Output, compared: Compared, say: Callable[[str], None]) -> None:
+    for names, which in zip(compared.only_in, "AB", strict=True):
+        if names:
+            say(f"not compared, because only {which} has them: {', '.join(names)}")
+    if compared.moment is not None:
+        of_a, of_b = compared.moment.committed
         say(f"A, {a.path}, is at transaction {of_a}; B, {b.path}, at {of_b}")
-        if moment.later is not None:
-            say(f"to compare them later, run {'A' if of_a <= of_b else 'B'} with --until {moment.later}")
-        compared = Compared.outputs(a, b, states, to, comparison)
-    else:
-        compared = _as_of(a, b, states, to, comparison)
+        if compared.moment.later is not None:
+            say(f"to compare them later, run {'A' if of_a <= of_b else 'B'} with --until {compared.moment.later}")
     say(f"as of transaction {compared.txid}")
-    return compared
 
 
 def _tell_moved(to: int | None, txid: int | None, since: int | None, say: Callable[[str], None]) -> None:
@@ -142,18 +119,6 @@ def _tell_moved(to: int | None, txid: int | None, since: int | None, say: Callab
     say(f"both can't be shown as of transaction {to}; as of {txid}, the newest before it, they can")
     if since is not None and since > txid:
         raise CommandLineError(f"--from {since} is after that; give a later --to")
-
-
-def _as_of(a: Output, b: Output, states: Sequence[str], to: int, comparison: Comparison) -> Compared:
-    """Compare tables as of a transaction, or of the newest one before it as of which both can be shown."""
-    try:
-        return Compared.outputs(a, b, states, to, comparison)
-    except StateAccessError as error:
-        try:
-            before = Moment.of(a, b, states, before=to).txid
-        except ConfigError:
-            raise error from None
-        return Compared.outputs(a, b, states, before, comparison)
 
 
 def _numbers(found: TableDifference) -> str:

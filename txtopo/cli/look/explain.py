@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
-from rich.text import Text
 
 from txtopo.api.components.planned import NEVER
 from txtopo.api.reference import SeenVersion
@@ -42,9 +41,9 @@ def explain_command(target: OutputFolder | Target, txid: int, is_json: bool) -> 
         print_json({**_document(known, txid), "lines": [story.headline, *lines]})
         return
     console = Console()
-    console.print(Text(story.headline, "bold"), soft_wrap=True)
+    console.say(story.headline, "bold")
     for line in story.lines:
-        console.print(Text(f"  {line.label:<10}{line.text}"), soft_wrap=True)
+        console.say(f"  {line.label:<10}{line.text}")
 
 
 def _known(target: OutputFolder | Target) -> Known:

@@ -18,7 +18,7 @@ def planned_point(txid: int, planned: Planned) -> str:
 
 def point_lines(ends: Iterable[tuple[str, bool]]) -> Iterator[str]:
     """Yield the points among the ends of commit groups, each in words and with whether it is one; of many only some."""
-    for is_point, run in itertools.groupby(ends, lambda each: each[1]):
+    for is_point, run in itertools.groupby(ends, lambda end: end[1]):
         named = [each for each, _ in run] if is_point else []
         few = named if len(named) <= POINTS_SHOWN else named[:1]
         yield from (f"  {each}" for each in few)

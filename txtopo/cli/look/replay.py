@@ -6,15 +6,15 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 import click
-from rich.text import Text
 
-from txtopo.attempts import attempt_words
-from txtopo.cli.command import CommandLineError, Verdict, WholeNumber
+from txtopo.cli.command import CommandLineError, Verdict, WholeNumber, page_option, tell_page
 from txtopo.cli.console import Console
 from txtopo.cli.target import journal_place, takes_target
 from txtopo.config import Config
-from txtopo.inspect.audit.replay import RangeReport, Replay, ReplayReport, Tally
+from txtopo.inspect.audit.replay import RangeReport, Replay, Tally
 from txtopo.inspect.audit.replayable import ReplayedPart
+from txtopo.inspect.audit.report import ReplayReport
+from txtopo.inspect.audit.wording import state_words
 from txtopo.journal.folders import find_journal
 from txtopo.journal.journal import read_journal
 from txtopo.text.words import count_of
@@ -33,6 +33,7 @@ from txtopo.transactional.tasks.factory import prototypes_of
     "--from", "first", type=WholeNumber(1), metavar="N", help="Replay all transactions from this one to that of --to."
 )
 @click.option("--to", "last", type=WholeNumber(1), metavar="M", help="The last transaction to replay, with --from.")
+@page_option
 @click.pass_context
 def replay_command(ctx: click.Context, target: Target, txid: int | None, first: int | None, last: int | None) -> None:
     """Run committed transactions again, write nothing, and report whether the results are the same.
@@ -60,17 +61,16 @@ def replay_command(ctx: click.Context, target: Target, txid: int | None, first: 
     with user_output_logged(config.given), _runner(part.plan, config, prototypes) as runner:
         replay = Replay(part, parts, config, prototypes, runner, has_edge_tallies=config.acker_executors > 0)
         with contextlib.closing(replay):
-            console = Console()
-            _print_left_out(part, console)
             if txid is None:
                 found = replay.run_range(first or 1, last or 1)
-                difference = found.earliest
-                _print_range(found, console)
+                is_same = found.earliest is None
+                _print_range(found, _console(part))
             else:
                 report = replay.run(txid)
-                difference = None if report.difference is None else report
-                _print(report, console)
-    if difference is not None:
+                is_same = report.difference is None
+                if not tell_page(replay=report):
+                    _print(report, _console(part))
+    if not is_same:
         ctx.exit(1)
 
 
@@ -88,32 +88,32 @@ def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iter
         yield on_spark
 
 
-def _print_left_out(part: ReplayedPart, console: Console) -> None:
-    for name, why in part.causes.items():
-        console.print(Text(f"state {name!r} {why}"), soft_wrap=True)
-    if part.left_out:
-        console.print(Text(f"so it can't be judged, and is left out: {', '.join(part.left_out)}"), soft_wrap=True)
+def _console(part: ReplayedPart) -> Console:
+    """Return a console on which stands what can't be judged."""
+    console = Console()
+    for text in part.left_out:
+        console.say(text)
+    return console
 
 
 def _print_range(report: RangeReport, console: Console) -> None:
     if report.earliest is not None:
-        console.print(Text("the first that differs:"), soft_wrap=True)
+        console.say("the first that differs:")
         _print(report.earliest, console)
         console.print()
     replayed = report.transactions.compared
     given_up = f", {report.given_up:,} given up and not replayed" if report.given_up else ""
     head = f"transactions {report.first} to {report.last}: {replayed:,} in {count_of(report.groups, 'group')}{given_up}"
-    console.print(Text(head, "bold"), soft_wrap=True)
+    console.say(head, "bold")
     for name in report.changed:
-        console.print(Text(f"  {name}: no longer in the topology"), soft_wrap=True)
+        console.say(f"  {name}: no longer in the topology")
     tallies = {**report.components, **{f"state {name}": tally for name, tally in report.states.items()}}
     for name, tally in tallies.items():
-        console.print(Text(f"  {name}: {_tally_text(tally)}", "red" if tally.differing else ""), soft_wrap=True)
+        console.say(f"  {name}: {_tally_text(tally)}", "red" if tally.differing else "")
     if report.earliest is None:
-        console.print(Text("✔ the same", "bold green"))
-        return
-    text = f"✘ {_tally_text(report.transactions)}"
-    console.print(Text(text, "bold red"), soft_wrap=True)
+        console.say("✔ the same", "bold green")
+    else:
+        console.say(f"✘ {_tally_text(report.transactions)}", "bold red")
 
 
 def _tally_text(tally: Tally) -> str:
@@ -126,25 +126,19 @@ def _tally_text(tally: Tally) -> str:
 def _print(report: ReplayReport, console: Console) -> None:
     together = f", committed together with {report.first} to {report.last}" if report.first < report.last else ""
     forward = f", run from transaction {report.run_from} on" if report.run_from < report.first else ""
-    head = f"transaction {report.txid}: {attempt_words(report.attempt)}{together}{forward}"
-    console.print(Text(head, "bold"), soft_wrap=True)
+    head = f"transaction {report.txid}: attempt {report.try_}, epoch {report.epoch}{together}{forward}"
+    console.say(head, "bold")
     for component in report.components:
         mark = "the same" if component.is_same else "differs"
         tuples = count_of(component.tuples_then, "tuple")
         if component.tuples_now != component.tuples_then:
             tuples = f"{tuples} then, {component.tuples_now:,} now"
         text = f"  {component.component}: {tuples}, {mark}, by {component.comparison.value}"
-        console.print(Text(text, "" if component.is_same else "red"), soft_wrap=True)
+        console.say(text, "" if component.is_same else "red")
     for state in report.states:
-        if not state.is_compared:
-            text = f"  state {state.state}: not compared; its rows do not show which transaction of the group put them"
-        else:
-            mark = "the same" if state.difference is None else "differs"
-            text = f"  state {state.state}: {count_of(state.rows, 'row')}, {mark}"
-        console.print(Text(text, "" if state.difference is None else "red"), soft_wrap=True)
-    found = report.difference
-    if found is None:
-        console.print(Text("✔ the same", "bold green"))
-        return
-    prefix = f"{found.component!r}: " if found.component is not None else ""
-    console.print(Text(f"✘ {prefix}{found.text}", "bold red"), soft_wrap=True)
+        text = f"  state {state.state}: {state_words(state)}"
+        console.say(text, "" if state.difference is None else "red")
+    if report.difference is None:
+        console.say("✔ the same", "bold green")
+    else:
+        console.say(f"✘ {report.difference}", "bold red")

@@ -179,4 +179,4 @@ def _written(rows: FoundRows) -> str:
 
 
 def _say(text: str) -> None:
-    Console(stderr=True).print(Text(text, "dim"), soft_wrap=True)
+    Console(stderr=True).say(text, "dim")

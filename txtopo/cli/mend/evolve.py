@@ -50,7 +50,7 @@ def evolve(target: Target) -> None:
 
 def _described(state: State) -> TableDescription | None:
     table = state.table()
-    return None if table is None else table.look()
+    return None if table is None else table.describe()
 
 
 def _last_txid(state: State) -> int:

@@ -201,7 +201,7 @@ def _way_on_lines(subject: RepairSubject, past: Past, plan: GoTo, new: Collectio
         if name in plan.forgotten:
             continue
         table = subject.states[name].table()
-        found = None if table is None else table.look()
+        found = None if table is None else table.describe()
         if name in past.unfinished:
             yield f"state {name!r} is new: its backfill, at transaction {past.unfinished[name]}, can go on afterwards"
         elif table is not None and found is not None and found.last_txid is not None:

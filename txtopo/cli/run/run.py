@@ -27,7 +27,7 @@ from txtopo.cli.display.live import LiveDisplay
 from txtopo.cli.display.summary import is_stopped_early
 from txtopo.cli.target import takes_target
 from txtopo.config import REAL_TIME, Config
-from txtopo.engine.page import PAGE_FILE, Address, PageOptions, page_beside
+from txtopo.engine.page import PAGE_FILE, Address, PageOptions, page_of_run
 from txtopo.engine.runner import run as run_topology
 from txtopo.engine.timeline.ends import metadata_dir_if_any, place_of
 from txtopo.engine.timeline.records import METRICS, folder_of
@@ -204,7 +204,7 @@ def _observed(
                 str(timeline.absolute() / PAGE_FILE),
                 storage_options,
             )
-            url = stack.enter_context(page_beside(output, page, options))
+            url = stack.enter_context(page_of_run(output, page, options))
             console.print(f"page: {url}", soft_wrap=True)
             stack.enter_context(metrics_file(metrics, timeline / METRICS))
         yield _Observed(metrics, timeline)

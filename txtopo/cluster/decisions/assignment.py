@@ -240,7 +240,7 @@ def decide(
     """
     round_ = _Round(view, limits, now)
     # All kept slots are known before the first one is given away: look at everything, then place.
-    for topology in sorted(view.topologies.values(), key=lambda each: (each.launched_at, each.id)):
+    for topology in sorted(view.topologies.values(), key=lambda topology: (topology.launched_at, topology.id)):
         round_.consider(topology, topology.id in alive, is_ready=ready is None or topology.id in ready)
     round_.drop_orphans()
     round_.place_waiting()
@@ -318,7 +318,7 @@ class _Round:
 
     def place_waiting(self) -> None:
         """Give slots to the topologies that need one: first those that ran already, then new ones."""
-        for waiting in sorted(self._waiting, key=lambda each: each.old is None):
+        for waiting in sorted(self._waiting, key=lambda waiting: waiting.old is None):
             slot = self._best_slot(waiting)
             if slot is None:
                 if waiting.old is not None:

@@ -21,6 +21,7 @@ from txtopo.errors import ClusterError
 
 _TIMEOUT = httpx.Timeout(6.0, connect=1.0)
 _SUMMARY_TIMEOUT = httpx.Timeout(2.0, connect=1.0)
+"""Shorter than for a question about one topology: the list of all waits for the slowest supervisor."""
 _READS_MAX = 4
 """How many requests read ZooKeeper at a time: each has a thread."""
 
@@ -61,7 +62,7 @@ class DriverPages:
         ]
         if not answers:
             raise ClusterError(f"no supervisor answers that has run {topology!r}")
-        answer = min(answers, key=lambda each: each.status_code)
+        answer = min(answers, key=lambda answer: answer.status_code)
         return Response(answer.content, answer.status_code, media_type=answer.headers.get("Content-Type"))
 
     def _places(self, topology: str) -> list[str]:

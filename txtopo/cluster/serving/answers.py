@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -26,7 +25,7 @@ from txtopo.errors import (
     Unreachable,
 )
 from txtopo.files.durable import is_shortage
-from txtopo.files.records import read_json
+from txtopo.files.records import dumped, read_json
 
 _LOG = logging.getLogger(__name__)
 _BODY_BYTES_MAX = 1 << 16
@@ -49,7 +48,7 @@ class Json(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         """Return the body."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+        return dumped(content, separators=(",", ":")).encode()
 
 
 def code_file(store: CodeStore, request: Request) -> Response:

@@ -16,8 +16,8 @@ from txtopo.cluster.serving.answers import Json
 from txtopo.errors import TxtopoError
 from txtopo.files.places import folder_at
 from txtopo.files.records import to_json
-from txtopo.inspect.backend import FolderBackend
-from txtopo.inspect.questions import BadQuestion, NotFound, find
+from txtopo.inspect.backend import FolderBackend, find
+from txtopo.inspect.questions import BadQuestion, NotFound
 from txtopo.inspect.run.slugs import OF_RUN, slug_of
 from txtopo.text.secrecy import without_secrets
 

@@ -40,6 +40,7 @@ _TEXTS_MAX = 1000
 _PREFIX = struct.Struct("<IBBHQ")
 _CRC = struct.Struct("<I")
 _READ_RECORDS = 512
+"""64 KiB at a time."""
 _RECORDS_A_SECOND = 4096
 """More than any run writes for long."""
 

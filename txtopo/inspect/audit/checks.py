@@ -31,8 +31,8 @@ import attrs
 from txtopo.api.table_history import TableHistory
 from txtopo.attempts import transactions_words
 from txtopo.backfill.difference import difference_between
-from txtopo.inspect.audit.journal_checks import begin_of, check_journal, check_ranges, check_references
-from txtopo.inspect.audit.report import AuditReport, CountedEntry, Finding
+from txtopo.inspect.audit.journal_checks import CountedEntry, begin_of, check_journal, check_ranges, check_references
+from txtopo.inspect.audit.report import AuditReport, Finding, InFlight, Renamed
 from txtopo.inspect.audit.table_checks import TableWalk
 from txtopo.journal.entries import DEAD_LETTERS, JournalEntry, JournalPart, JournalTable
 from txtopo.topology.builders.checks import OWN_PREFIX
@@ -56,8 +56,16 @@ def audit(
     as committed before the histories were read: a table that lacks it has lost it. ``backfills`` are the journals of
     backfills, by the state whose table they wrote until it joined the topology.
     """
-    report = AuditReport(epochs=len(parts), first=begin_of(parts) + 1, renames=parts[-1].header.renames)
-    report.tables_read = len(histories)
+    renames = [
+        Renamed(each.txid, each.topology, each.former, each.states, each.text) for each in parts[-1].header.renames
+    ]
+    report = AuditReport(
+        parts[-1].header.topology,
+        epochs=len(parts),
+        first=begin_of(parts) + 1,
+        renames=renames,
+        tables_read=len(histories),
+    )
     rolled_back = {
         version.epoch
         for history in histories.values()
@@ -71,7 +79,10 @@ def audit(
     # Recovery will finish this group or drop it, so it is neither committed nor a finding.
     in_flight = _find_in_flight(parts[-1], histories, committed)
     if in_flight is not None:
-        _record_in_flight(in_flight, histories, report)
+        written = [name for name in in_flight.states if name in histories]
+        has_it = tuple(name for name in written if _has(histories[name], in_flight))
+        lacks_it = tuple(name for name in written if name not in has_it)
+        report.in_flight = InFlight(in_flight.first, in_flight.last, has_it, lacks_it)
     _record_ended([entry for entry in counted if entry.entry is not in_flight], parts, report)
     transactions = [transaction for entry in counted for transaction in entry.entry.transactions]
     check_ranges(transactions, report)
@@ -81,25 +92,18 @@ def audit(
         report.findings += each.findings()
     named = {name for entry in counted for name in entry.entry.states} - set(histories)
     left = {name: each.left_after for name, each in presence.items()}
-    report.departed = {name: txid for name, txid in left.items() if txid is not None and name in named}
-    report.elsewhere = sorted(named - set(report.departed))
+    departed = {name: txid for name, txid in left.items() if txid is not None and name in named}
+    report.not_proved = {**dict.fromkeys(sorted(named - departed.keys())), **departed}
     for name, history in histories.items():
         if name not in presence:
             continue  # the topology had it at no transaction
         known = next(p.header.tables[name] for p in reversed(parts) if name in p.header.tables)
         if known.identity != history.identity:
-            text = f"the table at {history.address} is not the one in the journal"
-            report.findings.append(Finding(text, state=name))
+            report.find(f"the table at {history.address} is not the one in the journal", state=name)
             continue
         _check_table(history, presence[name], filled.get(name, ()), counted, in_flight, report)
+    report.is_proved = not report.findings
     return report
-
-
-def _record_in_flight(entry: JournalEntry, histories: Mapping[str, TableHistory], report: AuditReport) -> None:
-    report.in_flight = (entry.first, entry.last)
-    written = [name for name in entry.states if name in histories]
-    report.has_it = tuple(name for name in written if _has(histories[name], entry))
-    report.lacks_it = tuple(name for name in written if name not in report.has_it)
 
 
 def _record_ended(ended: Sequence[CountedEntry], parts: Sequence[JournalPart], report: AuditReport) -> None:
@@ -120,7 +124,7 @@ def _check_table(  # noqa: PLR0913, PLR0917 - all that there is of one table
     of_state = [entry for entry in (*filled, *counted) if name in entry.entry.states]
     proof = TableWalk(history, of_state, in_flight, report, presence.begun_after).run()
     proof.left_after = presence.left_after
-    proof.backfilled_to = _end_of(filled)
+    proof.backfilled_to = _end_of(filled) or None
     proof.away = presence.gaps if presence.is_optional else ()
     report.tables.append(proof)
 
@@ -200,7 +204,7 @@ def _compare_backfill(
         )
         difference = None if then is None else difference_between(then, now, both, both)
         if difference is not None:
-            report.findings.append(Finding(f"in its backfill: {difference}", now.txid, name))
+            report.find(f"in its backfill: {difference}", now.txid, name)
 
 
 def _end_of(filled: Sequence[CountedEntry] | None) -> int:

@@ -10,9 +10,9 @@ from txtopo.assembly.snapshot import read_snapshot, snapshots_in
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder
 from txtopo.inspect.audit.checks import audit, tables_of
-from txtopo.inspect.audit.report import AuditReport
+from txtopo.inspect.audit.report import AuditProgress, AuditReport
 from txtopo.journal.backfills import backfills_of
-from txtopo.journal.ending import READS_MAX, read_beside
+from txtopo.journal.ending import READS_MAX, read_consistently
 from txtopo.journal.entries import JournalHeader
 from txtopo.journal.folders import find_journal
 from txtopo.journal.journal import read_journal
@@ -23,11 +23,11 @@ def audited(
     topology_id: str,
     *,
     with_rows: bool,
-    tell: Callable[[str, int, int], object] = lambda *_: None,
+    tell: Callable[[AuditProgress], object] = lambda _: None,
 ) -> AuditReport:
     """Audit a topology, even if a coordinator writes meanwhile.
 
-    ``tell`` is called with a state, the number of its table's versions that have been read, and that of all.
+    ``tell`` is called with how far it is, for each version of a table.
 
     1. Read the journal, and how far its run says that it is.
     2. Read the tables, which may contain later groups by now.
@@ -41,13 +41,16 @@ def audited(
     """
     journal = find_journal(metadata_dir, topology_id)
 
+    def told(state: str, done: int, versions: int) -> None:
+        tell(AuditProgress(state, done, versions))
+
     def read_once(_: object) -> AuditReport | None:
         parts = read_journal(journal)
         if not parts:
             raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to prove")
         committed = _reported(metadata_dir, parts[-1].header)
         tables, departed = tables_of(parts)
-        histories = read_histories(metadata_dir, tables, with_rows=with_rows, departed=departed, tell=tell)
+        histories = read_histories(metadata_dir, tables, with_rows=with_rows, departed=departed, tell=told)
         again = read_journal(journal)
         if again[-1].header.epoch != parts[-1].header.epoch:
             return None
@@ -58,9 +61,12 @@ def audited(
             committed = min(committed, end)
         return audit(parts, histories, committed, backfills_of(metadata_dir, parts))
 
-    report = read_beside(journal, read_once)
+    report = read_consistently(journal, read_once)
     if report is None:
         raise ConfigError(f"coordinators follow one another too fast to be audited; gave up after {READS_MAX} tries")
+    report.topology, report.with_rows = topology_id, with_rows
+    for proof in () if with_rows else report.tables:
+        proof.rows_put = proof.rows_removed = proof.unread = None
     return report
 
 

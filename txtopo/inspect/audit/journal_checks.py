@@ -9,8 +9,27 @@ import attrs
 
 from txtopo.api.reference import SeenVersion
 from txtopo.attempts import TransactionAttempt, attempt_words
-from txtopo.inspect.audit.report import AuditReport, CountedEntry, Finding
+from txtopo.inspect.audit.report import AuditReport, CheckedInput, Gap, Replanned, SeenVersions
 from txtopo.journal.entries import JournalEntry, JournalHeader, JournalPart, JournalTransaction
+
+
+@attrs.frozen
+class CountedEntry:
+    """An entry that counts, and the epochs that may have written its tables: from its own to that of the next header.
+
+    The next coordinator finishes a group that this one left; only a table that was restored from before it opened that
+    may get it from a later one.
+    """
+
+    entry: JournalEntry
+    header: JournalHeader
+    epoch_max: int | None
+    """None if there is no later epoch in the journal."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that entered it."""
+        return self.header.epoch
 
 
 def check_journal(
@@ -48,7 +67,7 @@ def check_journal(
             order.check_attempts(entry, header.epoch)
             counted.append(CountedEntry(entry, header, None if following is None else following.epoch))
         if void and bound is not None:
-            report.void += len(void)
+            report.dropped += len(void)
             is_repaired = any(epoch > header.epoch for epoch in rolled_back)
             _check_void(void, bound, report, may_be_many=is_repaired)
     return counted
@@ -64,11 +83,11 @@ def _check_void(void: Sequence[JournalEntry], bound: int, report: AuditReport, *
     group = f"group {first.first} to {first.last}"
     if first.first <= bound:
         text = f"a later epoch found {bound} committed, which is in the middle of {group}"
-        report.findings.append(Finding(text, first.first))
+        report.find(text, first.first)
     # A coordinator commits one group after another, so a crash leaves one in flight; only a repair goes back further.
     if len(void) > 1 and not may_be_many:
         text = f"a later epoch found {bound} committed, but after it {group} and further groups were entered"
-        report.findings.append(Finding(text, first.first))
+        report.find(text, first.first)
 
 
 def _check_sequence(old: JournalHeader, header: JournalHeader, rolled_back: set[int], report: AuditReport) -> None:
@@ -78,14 +97,14 @@ def _check_sequence(old: JournalHeader, header: JournalHeader, rolled_back: set[
         ("incarnation", old.incarnation, header.incarnation),
     ):
         if was != now:
-            report.findings.append(Finding(f"{epochs} belongs to {what} {now!r}, the one before it to {was!r}"))
+            report.find(f"{epochs} belongs to {what} {now!r}, the one before it to {was!r}")
     if header.epoch <= old.epoch:
-        report.findings.append(Finding(f"{epochs} follows epoch {old.epoch}: epochs do not rise"))
+        report.find(f"{epochs} follows epoch {old.epoch}: epochs do not rise")
     # A repair that dies after it has rolled all tables back is finished by a later one, which rolls back none.
     is_repaired = any(old.epoch < epoch <= header.epoch for epoch in rolled_back)
     if header.committed < old.committed and not is_repaired:
         text = f"{epochs} found {header.committed} committed, but epoch {old.epoch} had found {old.committed}"
-        report.findings.append(Finding(text, header.committed + 1))
+        report.find(text, header.committed + 1)
 
 
 def _check_found(
@@ -98,13 +117,13 @@ def _check_found(
     """Compare the header of a new coordinator with the entries before it."""
     old = before[-1].header
     # Where the journal begins, or where a rewind went back to from there.
-    first = min((*(part.header for part in before), header), key=lambda each: each.committed)
+    first = min((*(part.header for part in before), header), key=lambda header: header.committed)
     epochs = f"epoch {header.epoch}"
     order.check_reached(header)
     last = counted[-1].entry.transactions[-1] if counted else None
     if last is not None and last.txid == header.committed and last.metadata != header.metadata:
         text = f"{epochs} found metadata {header.metadata}, but the journal has {last.metadata}"
-        order.report.findings.append(Finding(text, last.txid))
+        order.report.find(text, last.txid)
     for name, txid in header.states.items():
         begun_after = header.begun_after.get(name, 0)
         entered_so_far = (*filled.get(name, ()), *counted)
@@ -119,7 +138,7 @@ def _check_found(
         is_ahead = bool(header.turns) and name not in header.tables and (txid or 0) > (entered or 0)
         if is_known and not is_ahead and (txid or 0) != (entered or 0):
             text = f"{epochs} found it at transaction {txid}, but its last write in the journal is {entered}"
-            order.report.findings.append(Finding(text, txid if txid is not None else entered, name))
+            order.report.find(text, txid if txid is not None else entered, name)
 
 
 @attrs.define
@@ -163,20 +182,21 @@ class _Order:
         self._find(f"{who} {where}: {why}", self.expected)
 
     def _find(self, text: str, txid: int) -> None:
-        self.report.findings.append(Finding(text, txid))
+        self.report.find(text, txid)
 
 
 def check_ranges(transactions: Sequence[JournalTransaction], report: AuditReport) -> None:
     """Check that each transaction's input begins where it ended before, in each partition."""
     ends: dict[tuple[str, str], tuple[Any, int]] = {}
+    ranges = untold = 0
     for transaction in transactions:
         for partition, gaps in transaction.gaps.items():
-            report.skipped.setdefault(partition, []).extend((transaction.txid, start, end) for start, end in gaps)
-        report.untold += None in transaction.ranges.values()
+            report.skipped.setdefault(partition, []).extend(Gap(transaction.txid, *gap) for gap in gaps)
+        untold += None in transaction.ranges.values()
         for spout, own in transaction.ranges.items():
             of_spout = f" of spout {spout!r}" if len(transaction.ranges) > 1 else ""
             for partition, (start, end) in (own or {}).items():
-                report.ranges += 1
+                ranges += 1
                 where = f"partition {partition}{of_spout}"
                 before, txid = ends.get((spout, partition), (start, 0))
                 if before != start:
@@ -184,11 +204,11 @@ def check_ranges(transactions: Sequence[JournalTransaction], report: AuditReport
                         f"{_gap_or_overlap(before, start)} in {where}: transaction {txid} ended at {before}, this one "
                         f"begins at {start}"
                     )
-                    report.findings.append(Finding(text, transaction.txid))
+                    report.find(text, transaction.txid)
                 if _is_number(start) and _is_number(end) and end < start:
-                    report.findings.append(Finding(f"{where} goes back, {start} to {end}", transaction.txid))
+                    report.find(f"{where} goes back, {start} to {end}", transaction.txid)
                 ends[spout, partition] = end, transaction.txid
-    report.partitions = len(ends)
+    report.input = CheckedInput(len(ends), ranges, untold)
 
 
 def check_references(transactions: Sequence[JournalTransaction], report: AuditReport) -> None:
@@ -198,16 +218,18 @@ def check_references(transactions: Sequence[JournalTransaction], report: AuditRe
         for seen in transaction.planned.references:
             before, known = last.get(seen.name, (0, seen))
             if seen.instead_of is not None:
-                report.replanned.append((transaction.txid, seen))
+                report.replanned.append(
+                    Replanned(transaction.txid, seen.name, seen.version, seen.instead_of, seen.words)
+                )
             elif seen.identity != known.identity:
                 text = f"reference {seen.name!r} is another table than transaction {before} saw"
-                report.findings.append(Finding(text, transaction.txid))
+                report.find(text, transaction.txid)
             elif seen.version < known.version:
                 text = f"it saw version {seen.version} of reference {seen.name!r}, and {before} saw {known.version}"
-                report.findings.append(Finding(text, transaction.txid))
+                report.find(text, transaction.txid)
             last[seen.name] = transaction.txid, seen
-            first, _ = report.references.get(seen.name, (seen.version, 0))
-            report.references[seen.name] = first, seen.version
+            first = report.references.get(seen.name, SeenVersions(seen.version, 0)).first
+            report.references[seen.name] = SeenVersions(first, seen.version)
 
 
 def _gap_or_overlap(end: Any, start: Any) -> str:

@@ -27,7 +27,6 @@ transaction before, and passes only the partitions that moved.
 
 from __future__ import annotations
 
-import enum
 import functools
 import itertools
 import pathlib
@@ -41,10 +40,11 @@ from txtopo.api.components.planned import metadata_of
 from txtopo.api.state import OpenedState
 from txtopo.api.table_history import StateComparison
 from txtopo.api.writes import Writes
-from txtopo.attempts import TransactionAttempt
+from txtopo.attempts import TransactionAttempt, epoch_and_try
 from txtopo.errors import FailedException, StateAccessError
 from txtopo.files.folder import LocalFolder
 from txtopo.inspect.audit.replayable import NO_BOUND, Past, PastState, ReplayedPart
+from txtopo.inspect.audit.report import Comparison, ComponentComparison, Difference, ReplayReport
 from txtopo.journal.entries import JournalEntry, JournalPart, JournalTransaction
 from txtopo.text.words import count_of
 from txtopo.topology.plans.plan import DATAFRAMES, Phase, PlannedComponent
@@ -60,51 +60,6 @@ from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints, jo
 
 TRIES_MAX = 10
 """How often a replay is tried if it raises FailedException."""
-
-
-class Comparison(enum.Enum):
-    """How the tuples of a component were compared."""
-
-    CHECKSUM = "the checksum in the journal"
-    TWO_RUNS = "their number in the journal, and the checksums of two replays"
-    COUNT = "their number in the journal"
-
-
-@attrs.frozen
-class ComponentComparison:
-    """The tuples that a component emitted at the commit and in the replay."""
-
-    component: str
-    tuples_then: int
-    tuples_now: int
-    comparison: Comparison
-    is_same: bool
-
-
-@attrs.frozen
-class Difference:
-    """The first difference."""
-
-    text: str
-    component: str | None = None
-    """The component at fault; None if unknown."""
-
-
-@attrs.frozen
-class ReplayReport:
-    """The comparison of one transaction with its replay."""
-
-    txid: int
-    attempt: int
-    epoch: int
-    first: int
-    last: int
-    """Its commit group holds ``first`` to ``last``; the replay also runs the group's earlier transactions."""
-    run_from: int
-    """The first transaction that the replay runs: that of the group, or the one after the nearest point."""
-    components: tuple[ComponentComparison, ...]
-    states: tuple[StateComparison, ...]
-    difference: Difference | None
 
 
 @attrs.define
@@ -147,7 +102,7 @@ class RangeReport:
         for component in report.components:
             self.components.setdefault(component.component, Tally()).add(report.txid, differs=not component.is_same)
         for state in report.states:
-            if state.is_compared:
+            if state.rows is not None:
                 self.states.setdefault(state.state, Tally()).add(report.txid, differs=state.difference is not None)
         if report.difference is not None and self.earliest is None:
             self.earliest = report
@@ -183,7 +138,7 @@ class Replay:
         has_edge_tallies: bool = True,
     ) -> None:
         plan = self._plan = part.plan
-        self._whole = part.whole
+        self._whole, self._left_out = part.whole, part.left_out
         self._past = Past(part, parts)
         self._task_factory = TaskFactory(plan, config, prototypes)
         self._runner = runner
@@ -271,7 +226,7 @@ class Replay:
         for transaction in wanted:
             states = self._compare_states(transaction.txid, entry, runs[0], then)
             difference = self._difference(transaction, runs, compared[transaction.txid], states)
-            group, attempt = group_of[transaction.txid], TransactionAttempt(transaction.txid, transaction.attempt)
+            group = group_of[transaction.txid]
             # What a component of the commit phase does depends on those before it.
             other = next((txid for txid in differing if txid < transaction.txid), None)
             if difference is not None and other is not None and not self._is_of_processing(difference.component):
@@ -283,11 +238,11 @@ class Replay:
             reports.append(
                 ReplayReport(
                     transaction.txid,
-                    transaction.attempt,
-                    attempt.epoch,
+                    *epoch_and_try(transaction.attempt),
                     group.first,
                     group.last,
                     entry.first,
+                    self._left_out,
                     compared[transaction.txid],
                     states,
                     difference,

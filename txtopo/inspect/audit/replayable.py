@@ -65,9 +65,11 @@ class ReplayedPart:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """The names of what is left out: components, then states."""
-        components = [component.id for component in self.whole.components if component.id not in self.plan.by_id]
-        return (*components, *(f"state {name}" for name in self.whole.states if name not in self.plan.states))
+        """What can't be judged, and why, in lines; none if all can be."""
+        names = [component.id for component in self.whole.components if component.id not in self.plan.by_id]
+        names += [f"state {name}" for name in self.whole.states if name not in self.plan.states]
+        told = [f"so it can't be judged, and is left out: {', '.join(names)}"] if names else []
+        return (*(f"state {name!r} {why}" for name, why in self.causes.items()), *told)
 
 
 def _without_past(whole: Plan, parts: Sequence[JournalPart], first: int, last: int) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from txtopo.api.table_history import RowChanges, TableHistory, TableVersion, rolled_back_from
-from txtopo.inspect.audit.report import AuditReport, CountedEntry, Finding, TableProof
+from txtopo.inspect.audit.journal_checks import CountedEntry
+from txtopo.inspect.audit.report import AuditReport, Finding, TableProof
 from txtopo.journal.entries import JournalEntry
 
 
@@ -35,7 +36,8 @@ class TableWalk:
         self._next = next(self._expected, None)
         self._doubts: list[Finding] = []
         """Changes by other writers, unless a repair has accepted them."""
-        self._proof = TableProof(history.state, self._from, self._txid, begun_after=begun_after)
+        self._put = self._removed = self._unread = 0
+        self._proof = TableProof(history.state, self._from + 1, self._txid, begun_after=begun_after or None)
         if 0 < self._txid <= begun_after:
             self._find_early(self._txid, first)
 
@@ -46,7 +48,7 @@ class TableWalk:
             if version.is_adoption:  # the user has accepted all changes by others up to here
                 self._doubts.clear()
             if version.is_rollback or version.is_adoption:
-                self._proof.repaired += 1
+                self._proof.repairs += 1
             self._check_maker(version)
             self._check_rows(version)
             if version.is_rollback and txid <= self._txid:
@@ -64,7 +66,8 @@ class TableWalk:
             self._find(f"keys occur more than once: {'; '.join(self._history.doubled)}", newest.txid or 0, newest)
         self._check_end()
         self._report.findings += self._doubts
-        self._proof.to_txid = self._txid
+        self._proof.last = self._txid
+        self._proof.rows_put, self._proof.rows_removed, self._proof.unread = self._put, self._removed, self._unread
         return self._proof
 
     def _find_early(self, txid: int, version: TableVersion) -> None:
@@ -113,7 +116,7 @@ class TableWalk:
         self._proof.between += len(passed)
         self._check_epoch(found, version)
         if version.changes is None:
-            self._proof.unread += 1
+            self._unread += 1
         elif self._txid >= self._from or (version.follows and not version.is_rollback):
             self._check_changes(version.changes, [*passed, found.entry], version)
         # else the journal does not have all that was written since the version before
@@ -155,19 +158,19 @@ class TableWalk:
         if changes.put_low is not None and changes.put_low < first:
             text = f"a row has transaction {changes.put_low}, but the group begins at {first}"
             self._find(text, changes.put_low, version)
-        self._proof.rows_put += changes.put
-        self._proof.rows_removed += changes.removed
+        self._put += changes.put
+        self._removed += changes.removed
 
     def _check_end(self) -> None:
         while self._next is not None:
             entry = self._next.entry
             if entry is not self._in_flight:
                 text = f"group {entry.first} to {entry.last} wrote it, but the table ends at {self._txid}"
-                self._report.findings.append(Finding(text, entry.first, self._history.state))
+                self._report.find(text, entry.first, self._history.state)
             self._next = next(self._expected, None)
 
     def _find(self, text: str, txid: int | None, version: TableVersion) -> None:
-        self._report.findings.append(Finding(text, txid, self._history.state, version.version))
+        self._report.find(text, txid, self._history.state, version.version)
 
 
 def _without_rolled_back(versions: Sequence[TableVersion]) -> list[TableVersion]:

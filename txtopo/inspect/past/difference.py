@@ -74,7 +74,7 @@ class Moment:
                 "--to that both can show; 'txtopo state OUTPUT --points' lists those of each"
             )
         txid = max(common)
-        behind, ahead = sorted((found_a, found_b), key=lambda each: each.committed)
+        behind, ahead = sorted((found_a, found_b), key=lambda output: output.committed)
         later = min((end for end in ahead.ends if end > behind.committed), default=None)
         return cls(txid, (found_a.committed, found_b.committed), later if txid < behind.committed else None)
 
@@ -106,12 +106,50 @@ class Compared:
     txid: int | None
     """None: as they are now."""
     tables: Mapping[str, TableDifference]
+    moment: Moment | None = None
+    """The newest moment of two outputs, if none was asked for."""
+    only_in: tuple[Sequence[str], Sequence[str]] = ((), ())
+    """The tables that only the first output has, and those that only the second has."""
 
     @classmethod
-    def outputs(cls, a: Output, b: Output, states: Sequence[str], txid: int, comparison: Comparison) -> Compared:
-        """Compare the tables of some states of two outputs."""
-        (_, of_a), (_, of_b) = a.stored(txid, states), b.stored(txid, states)
-        return cls(txid, {name: comparison.of(of_a[name], of_b[name]) for name in of_a})
+    def outputs(cls, a: Output, b: Output, names: Sequence[str], txid: int | None, comparison: Comparison) -> Compared:
+        """Compare the tables of some names of two outputs, by default all that both have.
+
+        By default they are compared as of the newest transaction as of which they can be, else as of a transaction, or
+        of the newest before it as of which they can be.
+
+        Raises:
+            ConfigError: they do not both have such a table, or can't be shown as of any transaction.
+            StateAccessError: they can't be shown as of the transaction, nor of one before it.
+        """
+        tables_a, tables_b = a.tables(), b.tables()
+        states = [name for name in tables_a if name in tables_b]
+        if not states:
+            raise ConfigError(f"{a.path} and {b.path} have no state in common")
+        for name in names:
+            if name not in states:
+                known = ", ".join(states)
+                raise ConfigError(f"{a.path} and {b.path} have no table {name!r} in common, only {known}")
+        only_a, only_b = ([name for name in tables if name not in states] for tables in (tables_a, tables_b))
+        only_in = ((), ()) if names else (only_a, only_b)
+        states = [name for name in states if not names or name in names]
+
+        def as_of(txid: int, moment: Moment | None = None) -> Compared:
+            (_, of_a), (_, of_b) = a.stored(txid, states), b.stored(txid, states)
+            found = {name: comparison.of(of_a[name], of_b[name]) for name in of_a}
+            return cls(txid, found, moment, only_in)
+
+        if txid is None:
+            moment = Moment.of(a, b, states)
+            return as_of(moment.txid, moment)
+        try:
+            return as_of(txid)
+        except StateAccessError as error:
+            try:
+                before = Moment.of(a, b, states, before=txid).txid
+            except ConfigError:
+                raise error from None
+            return as_of(before)
 
     @classmethod
     def pair(cls, a: str, b: str, txid: int | None, comparison: Comparison) -> Compared:

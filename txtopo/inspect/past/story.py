@@ -14,8 +14,7 @@ from txtopo.assembly.snapshot import WHY_DEAD, Snapshot, TransactionSnapshot, Wr
 from txtopo.attempts import attempt_words, transactions_words
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder
-from txtopo.inspect.answers import StoryLine
-from txtopo.inspect.past.wording import STATUS_WORDS, readings_of
+from txtopo.inspect.past.wording import STATUS_WORDS, StoryLine, readings_of
 from txtopo.journal.ending import read_end
 from txtopo.journal.entries import JournalEntry
 from txtopo.journal.folders import find_journal
@@ -29,6 +28,7 @@ SILENT_SECS = 10.0
 """If a run's process is alive but its snapshot is older than this, the run is reported as silent."""
 
 METADATA_CHARACTERS_MAX = 200
+"""Two lines of a terminal: enough to tell offsets apart."""
 
 
 @attrs.frozen

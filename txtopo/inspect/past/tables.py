@@ -21,14 +21,76 @@ from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import DivergenceError, TxtopoError
 from txtopo.files.folder import Folder
-from txtopo.files.records import DAMAGE
-from txtopo.inspect.answers import Rows, StateTable, TablePoint
+from txtopo.files.records import DAMAGE, in_camel_case
 from txtopo.journal.ending import read_end, table_path
 from txtopo.journal.folders import find_journal
 from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.commit.gathering import REWRITTEN_BYTES_MIN
 
+
+@attrs.frozen(field_transformer=in_camel_case)
+class TablePoint:
+    """A transaction as of which a table can be shown, and when it was written."""
+
+    txid: int
+    written_at: float | None = None
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class StateTable:
+    """A state, and how large its table is; ``advice`` says what its use costs that need not be.
+
+    ``files`` and ``bytes`` are those of its rows; ``disk_files`` and ``disk_bytes`` are of all that it keeps, of some
+    time ago. It can be shown as of ``points``, and as of each commit group from ``all_since`` on.
+    """
+
+    name: str
+    kind: str | None = None
+    class_: str | None = None
+    key: str | None = None
+    value: str | None = None
+    path: str = ""
+    rows: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+    version: int | None = None
+    txid: int | None = None
+    updated_at: float | None = None
+    disk_files: int | None = None
+    disk_bytes: int | None = None
+    points: Sequence[TablePoint] = ()
+    all_since: TablePoint | None = None
+    advice: str = ""
+    error: str | None = None
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class States:
+    """The states of a topology; ``why`` some may be missing."""
+
+    states: Sequence[StateTable] = ()
+    is_live: bool = False
+    why: str = ""
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Rows:
+    """Rows of a state as texts."""
+
+    name: str
+    txid: int | None = None
+    columns: Sequence[str] = ()
+    types: Sequence[str] = ()
+    rows: Sequence[Sequence[str | None]] = ()
+    found: int = 0
+    total: int = 0
+    is_cut: bool = False
+    last_txid: int | None = None
+    error: str | None = None
+
+
 CELL_CHARACTERS_MAX = 1_000
+"""A page of rows with large texts stays a page, and is not megabytes."""
 
 KEPT_SECS = 30
 """For how long at least what a table keeps is not looked at again."""
@@ -58,7 +120,7 @@ class Kept:
         # Besides our own there may be files that others have put elsewhere: beside the log, and where their rows are.
         others = (file.path.rpartition("/")[0] for file in files_of(location, table).values())
         items = [item for below in {"", DATA_FOLDER, LOG_FOLDER, *others} for item in location.folder.list(below)]
-        points = None if owner is None else TableVersions(location, table, owner.application).points()
+        points = None if owner is None else TableVersions(location, table, owner).points()
         return cls(len(items), sum(item.size for item in items), points)
 
 
@@ -95,36 +157,34 @@ def states(
         own = described.get(name, {})
         path = paths.get(name) or own.get("path") or ""
         declared = {field: own.get(field) for field in ("kind", "key", "value")}
-        found.append(
-            StateTable(name, class_=own.get("class"), path=without_secrets(path), **declared, **_size(path, kept))
-        )
+        table = StateTable(name, class_=own.get("class"), path=without_secrets(path), **declared)
+        found.append(_measured(table, path, kept) if path else table)
     return found, why
 
 
-def _size(path: str, kept_tables: KeptTables) -> dict[str, Any]:
-    if not path:
-        return {}
+def _measured(state: StateTable, path: str, kept_tables: KeptTables) -> StateTable:
     try:
         location = Location.resolve(path, None)
         table = location.handle()
         owner, files = Owner.of(table), files_of(location, table).values()
-        kept = kept_tables.of(location, table)
+        kept, size = kept_tables.of(location, table), sum(file.size for file in files)
         changed = pc.max(pa.table(table.get_add_actions())["modification_time"]).as_py() if files else None
-        return {
-            "rows": sum(file.live for file in files) if all(file.stats for file in files) else None,
-            "files": len(files),
-            "bytes": sum(file.size for file in files),
-            "version": table.version(),
-            "txid": None if owner is None else table.transaction_version(owner.application),
-            "updated_at": None if changed is None else changed / 1000,
-            "disk_files": kept.files,
-            "disk_bytes": kept.bytes,
-            "points": [] if kept.points is None else [_point(point) for point in kept.points.points],
-            "all_since": None if kept.points is None else _point(kept.points.since),
-            "advice": _advice(table, owner, sum(file.size for file in files)),
-        }
+        return attrs.evolve(
+            state,
+            rows=sum(file.live for file in files) if all(file.stats for file in files) else None,
+            files=len(files),
+            bytes=size,
+            version=table.version(),
+            txid=None if owner is None else table.transaction_version(owner.application),
+            updated_at=None if changed is None else changed / 1000,
+            disk_files=kept.files,
+            disk_bytes=kept.bytes,
+            points=[] if kept.points is None else [_point(point) for point in kept.points.points],
+            all_since=None if kept.points is None else _point(kept.points.since),
+            advice=_advice(table, owner, size),
+        )
     except Exception as error:  # noqa: BLE001 - delta-rs raises many kinds; the other states can be shown
-        return {"error": without_secrets(str(error))}
+        return attrs.evolve(state, error=without_secrets(str(error)))
 
 
 def _point(point: ShownPoint) -> TablePoint:

@@ -5,9 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+import attrs
+
 from txtopo.api.data.utc import words_at
+from txtopo.files.records import in_camel_case
 from txtopo.transactional.core.readings import Reading, ReadingKind
 from txtopo.transactional.core.transitions import Status
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class StoryLine:
+    """A line of a story: what it is about, in at most nine characters, and what there is to say; often a time first."""
+
+    label: str
+    text: str
+
 
 STATUS_WORDS = {
     Status.READY.value: "waits to be processed",
@@ -22,7 +34,7 @@ STATUS_WORDS = {
 
 def readings_of(readings: Sequence[Reading]) -> Iterator[tuple[str, str, str]]:
     """Yield what each component has counted and measured, with the part of its input or "", in a report's order."""
-    for (component, of), own in itertools.groupby(readings, lambda each: (each.component, each.of)):
+    for (component, of), own in itertools.groupby(readings, lambda reading: (reading.component, reading.of)):
         yield component, of, ", ".join(f"{reading.name} {_value_of(reading)}" for reading in own)
 
 

@@ -7,15 +7,81 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
+
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.engine.timeline.records import COMPONENT, STREAM, OfComponent
-from txtopo.files.records import from_json
-from txtopo.inspect.answers import Component, Edge, Flow, Graph, GraphState
+from txtopo.files.records import from_json, in_camel_case
 from txtopo.inspect.run.failures import components_failed_at, groups_of, is_current
 from txtopo.inspect.run.header import counts_of
 from txtopo.inspect.run.known import KnownRun
+from txtopo.inspect.run.status import Counts
 from txtopo.inspect.timeline.series import last_number
 from txtopo.transactional.core.record.history import first_line
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Flow(Counts):
+    """What a component has counted, how many tuples it has got, and what it has emitted by stream."""
+
+    in_: float | None = None
+    out: Mapping[str, float] | None = None
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Component:
+    """A component of a graph."""
+
+    id: str
+    kind: str = ""
+    class_: str = ""
+    tasks: int = 0
+    phase: str | None = None
+    committer: bool = False
+    streams: Mapping[str, str] = attrs.field(factory=dict)
+    states: Sequence[str] = ()
+    counts: Flow = Flow()
+    last_error: str | None = None
+    last_failed_at: float | None = None
+    is_failing: bool = False
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Edge:
+    """An edge of a graph."""
+
+    source: str
+    stream: str
+    target: str
+    grouping: str
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class GraphState:
+    """A state in a graph."""
+
+    class_: str = ""
+    kind: str = ""
+    key: str = ""
+    value: str = ""
+    path: str = ""
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Graph:
+    """The graph of a topology; ``why`` it has no components."""
+
+    topology: str
+    kind: str = "transactional"
+    components: Sequence[Component] = ()
+    edges: Sequence[Edge] = ()
+    states: Mapping[str, GraphState] = attrs.field(factory=dict)
+    why: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a plain topology's."""
+        return self.kind == "plain"
 
 
 def graph(known: KnownRun) -> Graph:
@@ -61,15 +127,9 @@ def _flows(known: KnownRun, described: Mapping[str, Any], edges: Sequence[Edge])
     flows = {}
     for name in (each["id"] for each in described.get("components", ())):
         counts = emitted.get(name, {})
-        flows[name] = Flow(
-            in_=_received(name, edges, given),
-            out=given.get(name, {}),
-            emitted=counts.get("emitted"),
-            executed=counts.get("executed"),
-            acked=counts.get("acked"),
-            failed=counts.get("failed") if known.is_plain else failures[name],
-            queued=counts.get("queued"),
-        )
+        if not known.is_plain:
+            counts = {**counts, "failed": failures[name]}
+        flows[name] = Flow(in_=_received(name, edges, given), out=given.get(name, {}), **counts)
     return flows
 
 

@@ -2,12 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import attrs
+
 from txtopo.engine.timeline.records import COMPONENT, PROGRESS, ROOTS, ErrorRecord, OfComponent, OfProgress, OfRoots
-from txtopo.inspect.answers import Error, ErrorGroup, Errors, Failure
+from txtopo.files.records import in_camel_case
 from txtopo.inspect.run.known import KnownRun, now_of
+from txtopo.inspect.run.status import Failure
 from txtopo.inspect.timeline.series import last_growth, last_number
 from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.core.record.history import first_line
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Error:
+    """An error, with its traceback."""
+
+    at: float
+    txid: int | None = None
+    attempt: int | None = None
+    epoch: int | None = None
+    component: str = ""
+    text: str = ""
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class ErrorGroup:
+    """Errors of one component with the same first line, newest first."""
+
+    component: str
+    first: str
+    count: int
+    first_at: float
+    last_at: float
+    errors: Sequence[Error]
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Errors:
+    """The last errors in groups, and how many failures there were."""
+
+    total: int = 0
+    groups: Sequence[ErrorGroup] = ()
+
 
 CURRENT_SECS = 60.0
 """What has gone on for so long without a failure fails no longer."""
@@ -36,8 +74,10 @@ def _total_errors(known: KnownRun) -> int:
     return len(known.timeline.errors()) if total is None else max(int(total), 0)
 
 
-def _error(each: ErrorRecord) -> Error:
-    return Error(each.at_secs, each.txid, each.attempt, each.epoch, each.component, without_secrets(each.text))
+def _error(record: ErrorRecord) -> Error:
+    return Error(
+        record.at_secs, record.txid, record.attempt, record.epoch, record.component, without_secrets(record.text)
+    )
 
 
 def is_current(known: KnownRun, failed_at: float | None) -> bool:
@@ -61,7 +101,7 @@ def components_failed_at(known: KnownRun) -> dict[str, float]:
     if known.is_plain:
         samples = known.timeline.samples(COMPONENT)
         found += [(name, last_growth(rows, OfComponent.FAILED)) for name, rows in samples]
-    return {name: at for name, at in sorted(found, key=lambda each: each[1] or 0.0) if at is not None}
+    return {name: at for name, at in sorted(found, key=lambda item: item[1] or 0.0) if at is not None}
 
 
 def last_failure(known: KnownRun) -> Failure | None:

@@ -11,9 +11,24 @@ import attrs
 from txtopo.assembly.snapshot import Snapshot, TransactionSnapshot, Writer
 from txtopo.attempts import epoch_and_try
 from txtopo.engine.timeline import records
-from txtopo.inspect import answers
 from txtopo.inspect.run.failures import is_current, last_failed_at, last_failure
 from txtopo.inspect.run.known import KnownRun, is_live, status_of
+from txtopo.inspect.run.status import (
+    Can,
+    ComponentCounts,
+    HasTimeline,
+    Header,
+    Latency,
+    Lowest,
+    Pending,
+    Process,
+    Rates,
+    Roots,
+    Run,
+    Summary,
+    Topology,
+    Workers,
+)
 from txtopo.inspect.timeline.series import PHASES, last_number, rate
 from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.core.record.history import HistoryEvent, first_line
@@ -39,74 +54,80 @@ _ROOTS = {
 _COUNTS = {component.name.lower(): component for component in records.OfComponent}
 
 
-def summary(known: KnownRun) -> answers.Summary:
+def summary(known: KnownRun) -> Summary:
     """Return a topology's line in the list of all."""
-    return answers.Summary(**_named(known), rate=_rates(known).transactions)
+    return Summary(**attrs.asdict(_named(known), recurse=False), rate=_rates(known).transactions)
 
 
-def _named(known: KnownRun) -> dict[str, Any]:
-    """Return what is said of a topology wherever it is named."""
+def _named(known: KnownRun) -> Topology:
     word, text = status_of(known)
     errors = known.timeline.errors()
-    return {
-        "slug": known.slug,
-        "id": known.id,
-        "kind": "plain" if known.is_plain else "transactional",
-        "status": word,
-        "status_text": text,
-        "committed": _committed(known),
-        **_lag(known),
-        "last_error": first_line(without_secrets(errors[-1].text)) if errors else None,
-        "started_at": None if known.run is None else known.run.started_secs,
-        "updated_at": known.updated_secs,
-    }
+    kind, at = (records.ROOTS, records.OfRoots.LAG) if known.is_plain else (records.PROGRESS, records.OfProgress.LAG)
+    files = known.timeline.last(records.LAG).get("")
+    return Topology(
+        known.slug,
+        known.id,
+        "plain" if known.is_plain else "transactional",
+        status=word,
+        status_text=text,
+        committed=_committed(known),
+        lag=_last_whole(known.timeline.last(kind).get(""), at),
+        lag_files=_last_whole(files, records.OfLag.FILES),
+        lag_bytes=_last_whole(files, records.OfLag.BYTES),
+        last_error=first_line(without_secrets(errors[-1].text)) if errors else None,
+        started_at=None if known.run is None else known.run.started_secs,
+        updated_at=known.updated_secs,
+    )
 
 
-def header(known: KnownRun, can: answers.Can = answers.Can()) -> answers.Header:  # noqa: B008 - frozen
+def header(known: KnownRun, can: Can = Can()) -> Header:  # noqa: B008 - frozen
     """Return what a topology's header shows."""
     writer, snapshot = known.last_writer, known.snapshot
     driver = known.timeline.last(records.DRIVER).get("")
     roots = known.timeline.last(records.ROOTS).get("")
+    progress = known.timeline.last(records.PROGRESS).get("")
     if known.is_plain:
-        latency = answers.Latency(last_number(roots, records.OfRoots.P50), last_number(roots, records.OfRoots.P99))
+        latency = Latency(last_number(roots, records.OfRoots.P50), last_number(roots, records.OfRoots.P99))
     else:
-        latency = answers.Latency(last_number(driver, records.OfDriver.P50), last_number(driver, records.OfDriver.P99))
+        latency = Latency(last_number(driver, records.OfDriver.P50), last_number(driver, records.OfDriver.P99))
     is_there = known.timeline.is_there
     workers = None
     if roots is not None:
-        workers = answers.Workers(
+        workers = Workers(
             wanted=last_number(roots, records.OfRoots.WORKERS),
             running=last_number(roots, records.OfRoots.WORKERS_RUNNING),
             restarts=last_number(roots, records.OfRoots.RESTARTS),
             killed=last_number(driver, records.OfDriver.WORKERS_KILLED),
             cpu_secs=last_number(roots, records.OfRoots.WORKERS_CPU_SECS),
         )
-    return answers.Header(
-        **_named(known),
-        **_of_run(known),
+    return Header(
+        **attrs.asdict(_named(known), recurse=False),
+        **_wholes(progress, _TOTALS),
+        pending=None if progress is None else Pending(**_wholes(progress, PHASES)),
+        remaining=_last_whole(progress, records.OfProgress.REMAINING),
         now=time.time(),
         past=known.past,
         ended_at=known.updated_secs if known.ended else None,
-        process=None if writer is None else answers.Process(writer.pid, writer.host, writer.epoch, writer.is_alive),
+        process=None if writer is None else Process(writer.pid, writer.host, writer.epoch, writer.is_alive),
         begun=_begun(known),
         rate=_rates(known),
         latency=latency,
         lowest=None if snapshot is None or not is_live(known) else _lowest(snapshot, known.writer),
         last_failure=last_failure(known),
         is_failing=is_current(known, last_failed_at(known)),
-        timeline=answers.HasTimeline(is_there, "" if is_there else _why_none(known)),
+        timeline=HasTimeline(is_there, "" if is_there else _why_none(known)),
         damage=[text for text in (known.damage, *map(known.timeline.damage, records.FILES)) if text],
         can=can,
-        roots=None if roots is None else answers.Roots(**_wholes(roots, _ROOTS)),
+        roots=None if roots is None else Roots(**_wholes(roots, _ROOTS)),
         workers=workers,
         components=components(known),
     )
 
 
-def components(known: KnownRun) -> list[answers.ComponentCounts]:
+def components(known: KnownRun) -> list[ComponentCounts]:
     """Return what each component has counted since the run began."""
     last = known.timeline.last(records.COMPONENT)
-    return [answers.ComponentCounts(id=name, **counts_of(row)) for name, row in last.items()]
+    return [ComponentCounts(id=name, **counts_of(row)) for name, row in last.items()]
 
 
 def counts_of(row: Any) -> dict[str, float | None]:
@@ -114,11 +135,11 @@ def counts_of(row: Any) -> dict[str, float | None]:
     return {name: last_number(row, at) for name, at in _COUNTS.items()}
 
 
-def run_of(known: KnownRun) -> answers.Run:
+def run_of(known: KnownRun) -> Run:
     """Return a run's line in the list of all of a topology."""
     found = header(known)
-    own = {field.name: getattr(found, field.name) for field in attrs.fields(answers.Run) if field.name != "why"}
-    return answers.Run(why=known.ended, **own)
+    own = {field.name: getattr(found, field.name) for field in attrs.fields(Run) if field.name != "why"}
+    return Run(why=known.ended, **own)
 
 
 def _committed(known: KnownRun) -> int | None:
@@ -136,16 +157,7 @@ def _begun(known: KnownRun) -> int | None:
     return None if None in numbers else sum(filter(None, numbers))
 
 
-def _of_run(known: KnownRun) -> dict[str, Any]:
-    row = known.timeline.last(records.PROGRESS).get("")
-    return {
-        **_wholes(row, _TOTALS),
-        "pending": None if row is None else answers.Pending(**_wholes(row, PHASES)),
-        "remaining": _last_whole(row, records.OfProgress.REMAINING),
-    }
-
-
-def _rates(known: KnownRun) -> answers.Rates:
+def _rates(known: KnownRun) -> Rates:
     if not is_live(known):
         return _averages(known)
     if known.is_plain:
@@ -154,13 +166,11 @@ def _rates(known: KnownRun) -> answers.Rates:
             for _, rows in known.timeline.samples(records.COMPONENT, RATE_SECS)
             if (value := rate(rows, records.OfComponent.EXECUTED)) is not None
         ]
-        return answers.Rates(
-            last_rate(known, records.ROOTS, records.OfRoots.ACKED), sum(executed) if executed else None
-        )
-    return answers.Rates(*(last_rate(known, records.PROGRESS, at) for at in _COMMITTED))
+        return Rates(last_rate(known, records.ROOTS, records.OfRoots.ACKED), sum(executed) if executed else None)
+    return Rates(*(last_rate(known, records.PROGRESS, at) for at in _COMMITTED))
 
 
-def _averages(known: KnownRun) -> answers.Rates:
+def _averages(known: KnownRun) -> Rates:
     """Return the rates of a whole run that is over."""
     kind, counts = (
         (records.ROOTS, (records.OfRoots.ACKED, records.OfRoots.EMITTED))
@@ -170,7 +180,7 @@ def _averages(known: KnownRun) -> answers.Rates:
     row, run = known.timeline.last(kind).get(""), known.run
     secs = 0.0 if run is None or known.updated_secs is None else known.updated_secs - run.started_secs
     totals = [last_number(row, at) for at in counts]
-    return answers.Rates(*(None if total is None or secs <= 0 else total / secs for total in totals))
+    return Rates(*(None if total is None or secs <= 0 else total / secs for total in totals))
 
 
 _COMMITTED = (records.OfProgress.TRANSACTIONS, records.OfProgress.TUPLES)
@@ -182,26 +192,16 @@ def last_rate(known: KnownRun, kind: int, at: int) -> float | None:
     return None if found is None else rate(found, at)
 
 
-def _lag(known: KnownRun) -> dict[str, int | None]:
-    kind, at = (records.ROOTS, records.OfRoots.LAG) if known.is_plain else (records.PROGRESS, records.OfProgress.LAG)
-    files = known.timeline.last(records.LAG).get("")
-    return {
-        "lag": _last_whole(known.timeline.last(kind).get(""), at),
-        "lag_files": _last_whole(files, records.OfLag.FILES),
-        "lag_bytes": _last_whole(files, records.OfLag.BYTES),
-    }
-
-
 def _last_whole(row: Any | None, at: int) -> int | None:
     found = last_number(row, at)
     return None if found is None else int(found)
 
 
-def _wholes(row: Any | None, places: Mapping[str, int]) -> dict[str, int | None]:
+def _wholes(row: Any | None, places: Mapping[str, int]) -> dict[str, Any]:
     return {name: _last_whole(row, at) for name, at in places.items()}
 
 
-def _lowest(snapshot: Snapshot, writer: Writer | None) -> answers.Lowest | None:
+def _lowest(snapshot: Snapshot, writer: Writer | None) -> Lowest | None:
     if not snapshot.transactions:
         return None
     found = snapshot.transactions[0]
@@ -210,7 +210,7 @@ def _lowest(snapshot: Snapshot, writer: Writer | None) -> answers.Lowest | None:
     since = None if not entries else (snapshot.now_ms - entries[-1].at_ms) / 1000 + age_secs
     attempts = [entry.attempt for entry in entries if entry.attempt is not None]
     last = epoch_and_try(attempts[-1].attempt)[1] if attempts else None
-    return answers.Lowest(found.txid, found.status, _waits_for(found, snapshot.transactions), since, last)
+    return Lowest(found.txid, found.status, _waits_for(found, snapshot.transactions), since, last)
 
 
 def _waits_for(found: TransactionSnapshot, pending: Sequence[TransactionSnapshot]) -> str:

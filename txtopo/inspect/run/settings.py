@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
 from txtopo.config import SETTINGS
-from txtopo.inspect.answers import Settings, SettingValue
+from txtopo.files.records import in_camel_case
 from txtopo.inspect.run.known import KnownRun
 from txtopo.text.secrecy import HIDDEN, is_secret, shown
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class SettingValue:
+    """A setting of a run."""
+
+    name: str
+    in_python: str = ""
+    value: str = ""
+    default: str = ""
+    is_default: bool = True
+    purpose: str = ""
+    is_secret: bool = False
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Settings:
+    """The settings of a run, and the arguments of its topology's function."""
+
+    settings: Sequence[SettingValue] = ()
+    arguments: Mapping[str, str] = attrs.field(factory=dict)
+    why: str = ""
 
 
 def settings(known: KnownRun, arguments: Mapping[str, str]) -> Settings:
@@ -37,7 +59,7 @@ def settings(known: KnownRun, arguments: Mapping[str, str]) -> Settings:
                 is_secret=value == HIDDEN or is_secret(name),
             )
         )
-    listed.sort(key=lambda each: (each.is_default, each.name))
+    listed.sort(key=lambda setting: (setting.is_default, setting.name))
     return Settings(listed, {name: str(shown(name, value)) for name, value in arguments.items()})
 
 

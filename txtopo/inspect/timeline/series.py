@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -27,10 +27,36 @@ from txtopo.engine.timeline.records import (
     OfRoots,
     OfState,
 )
-from txtopo.inspect.answers import Line, Plot, Plots
+from txtopo.files.records import in_camel_case
 from txtopo.inspect.timeline.rings import Rows
 from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.transactional.core.readings import ReadingKind
+
+Line = list[float | None]
+"""The values of a plot, one for each of its times; None where nothing was measured."""
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Plot:
+    """Lines over time, by name."""
+
+    name: str
+    title: str
+    unit: str
+    lines: Mapping[str, Line]
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Plots:
+    """Plots of some seconds; ``at`` are the times of their values."""
+
+    secs: int
+    step_secs: int = 1
+    until: int = 0
+    is_last: bool = True
+    at: Sequence[int] = ()
+    plots: Sequence[Plot] = ()
+
 
 POINTS_MAX = 300
 """A plot is a few hundred pixels wide, so more points could not be told apart."""
@@ -239,7 +265,7 @@ def _readings(axis: _Axis, found: Mapping[str, Rows]) -> Iterable[Plot]:
         label = f"{component} {of}" if of else str(component)
         grouped.setdefault((str(name), str(kind)), {})[label] = line
     units = {ReadingKind.COUNT.value: "/s", ReadingKind.TIME.value: "s behind now"}
-    for (name, kind), lines in sorted(grouped.items(), key=lambda each: each[0][1] != ReadingKind.TIME.value):
+    for (name, kind), lines in sorted(grouped.items(), key=lambda line: line[0][1] != ReadingKind.TIME.value):
         yield _plot(f"{kind} {name}", name, units.get(kind, ""), lines)
 
 

@@ -34,7 +34,7 @@ from txtopo.engine.timeline.records import (
 from txtopo.engine.timeline.ring import TEXT, read_header
 from txtopo.errors import ConfigError
 from txtopo.files.records import DAMAGE, from_json, to_json
-from txtopo.inspect.answers import (
+from txtopo.inspect.timeline.attempts import (
     Attempt,
     Timeline,
     TimelineAttempts,

@@ -12,6 +12,7 @@ _STEPS = 16
 """Buckets for each doubling: a quantile is exact to 4.5 %."""
 
 _LEAST_SECS = 1e-6
+"""The end of the first bucket: shorter times are not told apart."""
 
 
 @attrs.frozen

@@ -543,15 +543,15 @@ class StateConformance:
             pytest.skip("this state has no table to look at")
         return table
 
-    def test_a_look_changes_nothing(self, place: StatePlace, table: StateTable) -> None:
+    def test_to_describe_changes_nothing(self, place: StatePlace, table: StateTable) -> None:
         """A look creates no table; at an opened one it tells topology, state, incarnation and last txid."""
-        assert [table.look(), table.look()] == [None, None]
+        assert [table.describe(), table.describe()] == [None, None]
         put(place.opened(epoch=3), 5, {"a": 1})
-        description = table.look()
+        description = table.describe()
         assert description is not None
         assert (description.topology_id, description.state, description.incarnation) == (TOPOLOGY, NAME, INCARNATION)
         assert (description.last_txid, description.epoch, description.misfit) == (5, 3, None)
-        assert table.look() == description
+        assert table.describe() == description
         assert description.identity == place.opened(epoch=3).identity
 
     def test_what_does_not_fit_is_seen(self, place: StatePlace, table: StateTable) -> None:
@@ -561,7 +561,7 @@ class StateConformance:
         for state in (place.state(value=COUNTS), place.state(kind=StateKind.OPAQUE)):
             other = state.table()
             assert other is not None
-            description = other.look()
+            description = other.describe()
             assert description is not None
             assert description.misfit is not None
 
@@ -658,11 +658,11 @@ class StateConformance:
         old = place.opened(epoch=1)
         for txid in (1, 2):
             put(old, txid, {"a": txid})
-        before, rows = table.look(), rows_of(old)
+        before, rows = table.describe(), rows_of(old)
         assert before is not None
         for _ in range(2):
             table.rename(f"other-{TOPOLOGY}", f"other-{NAME}", 2)
-        after = table.look()
+        after = table.describe()
         assert after is not None
         assert (after.topology_id, after.state, after.epoch) == (f"other-{TOPOLOGY}", f"other-{NAME}", 2)
         assert (after.identity, after.last_txid, after.misfit) == (before.identity, 2, None)
@@ -684,5 +684,5 @@ class StateConformance:
         assert table.asides() == []
         for _ in range(2):
             table.set_aside(3)
-            assert (table.look(), table.asides()) == (None, [3])
+            assert (table.describe(), table.asides()) == (None, [3])
         assert place.opened().identity != identity

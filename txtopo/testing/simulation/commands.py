@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from random import Random
 
 import attrs
 
 from state.delta.upkeep.schedule import ENTRIES_SECS
-from txtopo.api.state import StateTable
 from txtopo.errors import FailedException, StateAccessError
 from txtopo.files.places import folder_at
 from txtopo.fork.fork import Fork, ForkPoints, ForkSubject, fill
 from txtopo.fork.forking import begun_after, state_of
+from txtopo.journal.entries import JournalPart
 from txtopo.journal.journal import counting_parts
 from txtopo.journal.search import EnteredGroup
 from txtopo.testing.checkers import require
 from txtopo.testing.simulation.checks import Checks
 from txtopo.testing.simulation.durable import Durable
 from txtopo.testing.simulation.process import Process
-from txtopo.testing.simulation.tables.table import SimulatedStateTable, SimulatedTable
 from txtopo.testing.simulation.threads import Clock
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.commit.keeping import Keeping
@@ -57,7 +56,7 @@ class Commands:
             points = [point.txid for point in checks.promised()]
             if not points:  # the last one has aged out meanwhile
                 return
-            past = Past.of(subject, lambda _: self.durable.journal(), CoordinatorRecord.of(coordinator_state, 0))
+            past = Past.of(subject, CoordinatorRecord.of(coordinator_state, 0))
             if beside_paused or self.random.random() < OFFERED:
                 offered = (point.txid for point in past.standing[1:] if point.txid)
                 points = [txid for txid in offered if txid not in points] or points
@@ -82,7 +81,7 @@ class Commands:
         parts, committed = durable.journal(), state.committed()
         points = [point.txid for point in checks.promised()]
         wanted = self.random.choice(points)
-        point, obstacles = ForkPoints.of(origin, lambda _: parts, committed.txid, points).find(wanted)
+        point, obstacles = ForkPoints.of(origin, committed.txid, points).find(wanted)
         with checks.keeping():
             require(
                 point is not None and point.txid == wanted, f"each point can be forked at: not {wanted}, {obstacles}"
@@ -98,7 +97,7 @@ class Commands:
         for name, forked in fork.durable.states.items():
             forked.origin = durable.tables[name]
         names = {name: name for name in fork.durable.states}
-        to = GoTo.beside(point, committed)
+        to = GoTo.of_fork(point, committed)
         made = Fork(topology_id, f"fork of {point.incarnation}", topology_id, txid=wanted, tables=names, plan=to)
         subject = ForkSubject(made, folder_at("/nowhere"), origin, to, fork.durable.states, begun, source)
         store = fork.durable.store()
@@ -138,15 +137,16 @@ class Commands:
 
     def _subject(self) -> RepairSubject:
         plan = self.plan
-        return _Subject(plan.topology_id, plan.kinds, plan.states, folder_at("/nowhere"), {}, (), self.durable.tables)
+        return _Subject(plan.topology_id, plan.kinds, plan.states, folder_at("/nowhere"), {}, durable=self.durable)
 
 
 @attrs.frozen
 class _Subject(RepairSubject):
     """The topology, for who goes back."""
 
-    simulated: Mapping[str, SimulatedTable] = attrs.field(factory=dict)
+    durable: Durable = attrs.field(kw_only=True)
 
-    def tables(self) -> dict[str, StateTable]:
-        """Return its tables, which only who goes back looks at."""
-        return {name: SimulatedStateTable(self.simulated[name]) for name in self.states}
+    def around(self, txids: Iterable[int]) -> list[JournalPart]:
+        """Return its journal, which is small."""
+        del txids
+        return self.durable.journal()

@@ -23,7 +23,7 @@ from txtopo.topology.builders.code_checks import shared_defaults, signature_mist
 from txtopo.topology.builders.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph, Subscription
 from txtopo.topology.builders.kinds import rules_of
 from txtopo.topology.builders.probe import find_state_mistakes, requested_states
-from txtopo.topology.plans.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent, options_beside
+from txtopo.topology.plans.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent, shared_storage_options
 from txtopo.topology.spout_semantics import semantics_of
 from txtopo.topology.topology import TransactionalTopology
 
@@ -254,7 +254,7 @@ def _make_plan(
         components=components,
         edges=edges,
         states={
-            name: state.in_store(options_beside(declared_states.values(), state.home))
+            name: state.in_store(shared_storage_options(declared_states.values(), state.home))
             for name, state in declared_states.items()
         },
         references=dict(graph.references),

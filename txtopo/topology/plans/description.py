@@ -10,7 +10,7 @@ from txtopo.api.data.types import ddl_name
 from txtopo.api.state import State
 from txtopo.text.secrecy import without_secrets
 from txtopo.text.words import count_of
-from txtopo.topology.plans.plain_plan import PlainPlan
+from txtopo.topology.plans.plain_plan import PlainComponent, PlainPlan
 from txtopo.topology.plans.plan import Plan, PlannedComponent
 
 
@@ -98,13 +98,13 @@ def described_plain(plan: PlainPlan) -> dict[str, Any]:
     }
 
 
-def class_of(component: PlannedComponent) -> str:
+def class_of(component: PlannedComponent | PlainComponent) -> str:
     """Return the name of a component's class; empty if it is one of txtopo's wrappers."""
     name = type(component.component).__name__
     return "" if name.startswith("_") else name
 
 
-def shown_class_of(component: PlannedComponent) -> str:
+def shown_class_of(component: PlannedComponent | PlainComponent) -> str:
     """Return the name of a component's class, with the steps that it does if it tells them."""
     bolt = component.component
     return class_of(component) + (

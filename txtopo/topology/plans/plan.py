@@ -27,7 +27,7 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.topology.spout_semantics import SpoutSemantics, semantics_of
 
 
-def options_beside(states: Iterable[State], place: str | None) -> Mapping[str, str] | None:
+def shared_storage_options(states: Iterable[State], place: str | None) -> Mapping[str, str] | None:
     """Return the options of the first table that is in the same object store as a place and has some."""
     store = urllib.parse.urlsplit(place or "")[:2]
     homes = ((state.home, state.storage_options) for state in states)

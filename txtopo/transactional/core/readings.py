@@ -55,7 +55,7 @@ class Readings:
         """Return the readings in order; any thread may call it."""
         counts = [Reading(*key, ReadingKind.COUNT, value) for key, value in self._counts.copy().items()]
         gauges = [_gauge(*key, value) for key, value in self._gauges.copy().items()]
-        return tuple(sorted((*counts, *gauges), key=lambda each: (each.component, each.of, each.name)))
+        return tuple(sorted((*counts, *gauges), key=lambda reading: (reading.component, reading.of, reading.name)))
 
 
 def _gauge(component: str, name: str, of: str, value: float | dt.datetime) -> Reading:

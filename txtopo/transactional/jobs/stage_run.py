@@ -181,7 +181,7 @@ class StageRun:
 
     def _emit(self, index: int, assigned: AssignedAttempt) -> None:
         # Opaque ones first: if a repeatable one fails, it is known all the same where they end.
-        for spout in sorted(self._plan.spouts, key=lambda each: not self._plan.semantics[each.id].emits_in_turn):
+        for spout in sorted(self._plan.spouts, key=lambda spout: not self._plan.semantics[spout.id].emits_in_turn):
             if spout.id not in self._stage.components:
                 continue
             for task in range(spout.tasks):

@@ -317,7 +317,7 @@ def _by_cause(divergences: Sequence[Divergence]) -> Iterator[str]:
 def _compared(record: CoordinatorRecord, name: str, table: StateTable, *, is_to_begin: bool) -> Divergence | None:
     where, known = f"state {name!r} of topology {record.topology_id!r}", record.text(name)
     try:
-        found = table.look()
+        found = table.describe()
     except DivergenceError as error:
         text = f"{where}: {error.message.rstrip('.')}; {known}"
         return Divergence(DivergenceKind.NO_TABLE_OF_OURS, name, text, error.txid)

@@ -129,7 +129,7 @@ def _former(states: Mapping[str, State], incarnation: str) -> Iterator[tuple[str
     """Yield the states with former tables, which are to be set aside before the states begin empty."""
     for name, state in states.items():
         table = state.table()
-        description = None if table is None else table.look()
+        description = None if table is None else table.describe()
         # A fresh table may be the one that an interrupted start made here.
         if table is not None and description is not None and not _is_fresh(description, table, incarnation):
             yield name, state, table, description
@@ -205,7 +205,7 @@ def record_join(
 def refuse_written(plan: Join, tables: Mapping[str, StateTable]) -> None:
     """Raise DivergenceError if a table is not as its state's backfill left it; those of other code are left alone."""
     for name, mark in plan.states.items() if plan.states.keys() <= tables.keys() else ():
-        found = tables[name].look()
+        found = tables[name].describe()
         is_as_left = found is not None and (found.identity, found.last_txid) == (mark.identity, mark.txid)
         if not is_as_left or tables[name].foreign_change(mark.version) is not None:
             raise DivergenceError(

@@ -2,7 +2,8 @@
 
 The plan is in the coordinator state, from before its first step until its last one, which removes it. No run commits
 anything in between: one that finds a plan about which states there are carries it out first, and refuses any other. So
-a plan that was interrupted is finished from the record, by whoever comes next. That of a fork is in the fork's folder.
+a plan that was interrupted is finished from the record, by whoever comes next; ``command`` is what made it, and
+``way_on`` says how to finish it, as an advice. That of a fork is in the fork's folder.
 :mod:`txtopo.transactional.recovery.operations.repair` carries out all of them but renames, which
 :mod:`txtopo.transactional.recovery.operations.renaming` does.
 """
@@ -85,7 +86,7 @@ class GoTo:
     """Whether it is that of a fork, a second topology: it changes nothing of the first one."""
 
     @classmethod
-    def beside(cls, each: Checkpoint, committed: CommittedMark) -> GoTo:
+    def of_fork(cls, each: Checkpoint, committed: CommittedMark) -> GoTo:
         """Return the plan of a fork that goes on from a checkpoint of a topology, which has committed a transaction."""
         # The journal may name states of a backfill that died just before it joined: that alone means nothing.
         marks = {name: mark for name, mark in each.states.items() if each.has(name)}
@@ -114,9 +115,7 @@ class StartAnew:
     last_txids: Mapping[str, int] = attrs.field(factory=dict)
     """The states that the topology has, each with its last transaction."""
     command: ClassVar[str] = "repair"
-    """The command that made it."""
     way_on: ClassVar[str] = _REPAIR_AGAIN
-    """How to finish it if it was interrupted, as an advice."""
 
 
 @attrs.frozen
@@ -134,9 +133,7 @@ class BeginEmpty:
     epoch: int
     """The epoch that has recorded the plan."""
     command: ClassVar[str] = "start with topology.state.start.empty"
-    """What made it."""
     way_on: ClassVar[str] = "start it again, or run 'txtopo repair', to finish it"
-    """How to finish it if it was interrupted, as an advice."""
 
 
 @attrs.frozen
@@ -155,9 +152,7 @@ class Join:
     epoch: int
     """The epoch that has recorded the plan."""
     command: ClassVar[str] = "backfill"
-    """What made it."""
     way_on: ClassVar[str] = "start it, or run 'txtopo backfill' again or 'txtopo repair', to finish it"
-    """How to finish it if it was interrupted, as an advice."""
 
     def after(self, mark: CommittedMark, names: Collection[str]) -> CommittedMark:
         """Return the mark of the last transaction once code with some states has carried it out."""
@@ -172,9 +167,7 @@ class Adopt:
     epoch: int = 0
     """The epoch that has recorded the plan; 0: it is not on record."""
     command: ClassVar[str] = "repair"
-    """The command that made it."""
     way_on: ClassVar[str] = _REPAIR_AGAIN
-    """How to finish it if it was interrupted, as an advice."""
 
 
 @attrs.frozen
@@ -183,9 +176,7 @@ class NewNames:
 
     rename: Rename
     command: ClassVar[str] = "rename"
-    """The command that made it."""
     way_on: ClassVar[str] = "run 'txtopo rename' again, with the new names in the code, to finish it"
-    """How to finish it if it was interrupted, as an advice."""
 
 
 Repair = GoTo | StartAnew | BeginEmpty | Join | Adopt

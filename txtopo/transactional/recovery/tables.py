@@ -24,7 +24,7 @@ def descriptions_of(tables: Mapping[str, StateTable]) -> dict[str, TableDescript
     descriptions = {}
     for name, table in tables.items():
         try:
-            description = table.look()
+            description = table.describe()
         except DivergenceError:  # find_divergences() reports it
             continue
         if description is not None:
@@ -41,5 +41,5 @@ def refuse_what_stays(tables: Iterable[StateTable]) -> None:
     """Raise ConfigError if a table that is there can't be moved aside, before a plan to do so is recorded."""
     for table in tables:
         why = table.why_it_stays()
-        if why is not None and table.look() is not None:
+        if why is not None and table.describe() is not None:
             raise ConfigError(f"{why}; nothing was changed")

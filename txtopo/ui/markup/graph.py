@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
-from txtopo.inspect.answers import Component, Graph
+from txtopo.inspect.run.drawing import Component, Graph
 from txtopo.text.words import count_of, cut_inside
 from txtopo.ui.markup.elements import Markup, joined, tag
 from txtopo.ui.markup.plots import short

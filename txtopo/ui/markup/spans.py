@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from txtopo.inspect.answers import Attempt, Write
+from txtopo.inspect.timeline.attempts import Attempt, Write
 from txtopo.text.words import cut_inside, duration
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.markup.plots import nice_step

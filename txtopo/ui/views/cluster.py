@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txtopo.inspect.answers import Cluster, Nimbus
+from txtopo.inspect.cluster import Cluster, Nimbus
 from txtopo.text.words import UNKNOWN, duration
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.views.tables import none, table

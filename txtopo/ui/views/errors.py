@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txtopo.inspect.answers import Error, ErrorGroup, Errors
+from txtopo.inspect.run.failures import Error, ErrorGroup, Errors
 from txtopo.text.words import count_of, moment, number
 from txtopo.ui.markup.elements import Child, Markup, tag
 from txtopo.ui.views.tables import none, transaction_link

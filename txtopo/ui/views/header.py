@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from txtopo.inspect.answers import Pending, Roots
+from txtopo.inspect.run.status import Pending, Roots
 from txtopo.text.words import UNKNOWN, ago, count_of, duration, number, size
 from txtopo.ui.checks import PageHeader
 from txtopo.ui.markup.elements import Child, Markup, tag

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from txtopo.inspect.answers import Cluster, Topologies, Transaction
+from txtopo.inspect.cluster import Cluster
+from txtopo.inspect.past.transaction import Transaction
 from txtopo.inspect.run.slugs import OF_RUN
+from txtopo.inspect.run.status import Topologies
 from txtopo.ui.checks import PageHeader
 from txtopo.ui.markup.elements import Attribute, Child, Markup, joined, tag
 from txtopo.ui.markup.spans import SPANS

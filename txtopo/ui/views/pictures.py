@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 
-from txtopo.inspect.answers import Graph, Line, Plots
+from txtopo.inspect.run.drawing import Graph
+from txtopo.inspect.timeline.series import Line, Plots
 from txtopo.text.words import moment, number
 from txtopo.ui.markup.elements import Child, Markup, tag
 from txtopo.ui.markup.graph import graph_svg

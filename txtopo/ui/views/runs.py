@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txtopo.engine.timeline.records import PAST_BYTES_MAX, PAST_RUNS_MAX
-from txtopo.inspect.answers import Roots, Run, Runs
+from txtopo.inspect.run.status import Roots, Run, Runs
 from txtopo.text.words import UNKNOWN, duration, moment, number, size
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.views.tables import table

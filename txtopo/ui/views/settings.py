@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from txtopo.inspect.answers import Settings, SettingValue
+from txtopo.inspect.run.settings import Settings, SettingValue
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.views.tables import none, table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from txtopo.inspect.answers import Rows, States, StateTable
+from txtopo.inspect.past.tables import Rows, States, StateTable
 from txtopo.text.words import count_of, moment, number, size
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.views.tables import message, none, table

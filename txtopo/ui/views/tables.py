@@ -1,10 +1,14 @@
-"""Pieces that several views have: tables, links to transactions, and lines for what is not there."""
+"""Pieces that several views have: tables, stories, links to transactions, and lines for what is not there."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
+from txtopo.inspect.past.wording import StoryLine
 from txtopo.ui.markup.elements import Child, Markup, tag
+
+_LINES_MAX = 5
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], *, caption: str = "", numbers: bool = False) -> Markup:
@@ -37,3 +41,16 @@ def message(text: str) -> Markup:
 def transaction_link(txid: int, words: str = "") -> Markup:
     """Return a link to a transaction's page; the browser knows of which topology."""
     return tag("a", words or f"transaction {txid}", href="#", data_transaction=txid)
+
+
+def story(of: Iterable[StoryLine]) -> Markup:
+    """Return lines as commands print them; of a thousand of a kind, such as files that were read, the first show."""
+    lines: list[Child] = []
+    for label, group in itertools.groupby(of, lambda line: line.label):
+        texts = [line.text for line in group]
+        lines.append(tag("dt", label))
+        lines += [tag("dd", text) for text in texts[:_LINES_MAX]]
+        if len(texts) > _LINES_MAX:
+            more = (tag("p", text) for text in texts[_LINES_MAX:])
+            lines.append(tag("dd", tag("details", tag("summary", f"{len(texts) - _LINES_MAX:,} more"), more)))
+    return tag("dl", lines, class_="story")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txtopo.inspect.answers import Topologies
+from txtopo.inspect.run.status import Topologies
 from txtopo.text.words import UNKNOWN, count_of, duration, number
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.markup.plots import short

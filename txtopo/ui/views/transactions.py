@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator, Sequence
 
-from txtopo.inspect.answers import Entered, Transaction, Transactions
+from txtopo.inspect.past.transaction import Entered, Transaction
+from txtopo.inspect.timeline.attempts import Transactions
 from txtopo.text.words import UNKNOWN, cut, duration, moment, number
 from txtopo.ui.markup.elements import Child, Markup, tag
 from txtopo.ui.markup.spans import SPANS, seconds_of, spans_svg
-from txtopo.ui.views.tables import none, table, transaction_link
+from txtopo.ui.views.tables import none, story, table, transaction_link
 
 _BAD = {"failed", "dead letter"}
 _METADATA_CHARACTERS_MAX = 20_000
-_LINES_MAX = 5
 
 
 def transactions_part(transactions: Transactions) -> Markup:
@@ -49,11 +48,11 @@ def transaction_part(transaction: Transaction) -> Markup:
         _neighbours(transaction),
         _buttons(transaction),
         tag("div", spans_svg(attempts, transaction.writes, transaction.now), class_="wide"),
-        tag("div", None if is_done else _story(transaction)),  # what it waits for comes first
+        tag("div", None if is_done else story(transaction.story)),  # what it waits for comes first
         _attempts(transaction),
         _errors(transaction),
         _writes(transaction),
-        [tag("h3", "Story"), _story(transaction)] if is_done else None,
+        [tag("h3", "Story"), story(transaction.story)] if is_done else None,
         _metadata(journal),
         class_="transaction",
         data_done=is_done,
@@ -131,19 +130,6 @@ def _writes(transaction: Transaction) -> Child:
 
 def _between(start: float | None, end: float | None) -> str:
     return UNKNOWN if start is None or end is None else duration(end - start)
-
-
-def _story(transaction: Transaction) -> Markup:
-    """What ``txtopo explain`` says. A transaction may read a thousand files: only the first lines of a kind show."""
-    lines: list[Child] = []
-    for label, group in itertools.groupby(transaction.story, lambda line: line.label):
-        texts = [line.text for line in group]
-        lines.append(tag("dt", label))
-        lines += [tag("dd", text) for text in texts[:_LINES_MAX]]
-        if len(texts) > _LINES_MAX:
-            more = (tag("p", text) for text in texts[_LINES_MAX:])
-            lines.append(tag("dd", tag("details", tag("summary", f"{len(texts) - _LINES_MAX:,} more"), more)))
-    return tag("dl", lines, class_="story")
 
 
 def _metadata(journal: Entered | None) -> Child:

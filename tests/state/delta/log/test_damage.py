@@ -10,10 +10,10 @@ from state import DeltaState, read_table
 from state.delta.log.damage import damage_of_log
 from state.delta.log.handle import Handle
 from state.delta.log.location import Location
-from state.delta.log.ownership import Fence
-from state.delta.upkeep.past import DeltaPast
+from state.delta.log.ownership import Owner
+from state.delta.upkeep.past import TablePast
 from txtopo import Fields
-from txtopo.api.values import TransactionalValue
+from txtopo.api.values import StateKind, TransactionalValue
 from txtopo.errors import StateAccessError, StateFailure
 
 LOG = "_delta_log"
@@ -53,8 +53,10 @@ def flip(path: Path) -> None:
 @pytest.fixture
 def past(table):
     """The table as its upkeep sees it, at version 6."""
-    past = DeltaPast(Location.resolve(str(table), None), Fence("topology", "s", 1))
-    past.open()
+    past = TablePast(
+        Location.resolve(str(table), None), Owner("topology", "s", "life", StateKind.TRANSACTIONAL).fence(1)
+    )
+    past.configuration()  # which opens it
     return past
 
 
@@ -121,7 +123,7 @@ def test_a_damaged_checkpoint_is_set_aside(table, what):
     """The table is inspected, read and written as before, and others can read it again."""
     before = read_table(table).sort_by("k")
     DAMAGE[what](table)
-    assert state_at(table).table().look().last_txid == 5
+    assert state_at(table).table().describe().last_txid == 5
     assert read_table(table).sort_by("k").equals(before)
     opened = state_at(table).open("topology", "s", "life", 2)
     opened.write(6, {6: TransactionalValue(6, 6)})
@@ -141,7 +143,7 @@ def test_an_older_checkpoint_is_enough(table, what):
     kept = older.rename(table / LOG / "00000000000000000004.checkpoint.parquet")
     for version in range(4):
         (table / LOG / f"{version:020d}.json").unlink()
-    assert state_at(table).table().look().last_txid == 5
+    assert state_at(table).table().describe().last_txid == 5
     assert kept.exists()
 
 
@@ -151,10 +153,10 @@ def test_without_the_entries_it_is_named(table):
         (table / LOG / f"{version:020d}.json").unlink()
     DAMAGE["cut"](table)
     with pytest.raises(StateFailure, match=r"checkpoint\.parquet is damaged"):
-        state_at(table).table().look()
+        state_at(table).table().describe()
     checkpoint_of(table).unlink()
     with pytest.raises(StateFailure, match=r"the checkpoint of .* is missing"):
-        state_at(table).table().look()
+        state_at(table).table().describe()
 
 
 def test_a_folder_that_can_only_be_read(table, monkeypatch):

@@ -211,7 +211,7 @@ def test_replayed_audited_and_repaired_over_the_change(command, tmp_path):
     assert {row["note"] for row in read_tables(folder, 4).tables["all"].to_pylist()} == {None}
     for name in ("words", "latest"):
         state = topology(folder, "new").plan.states[name]
-        description = state.table().look()
+        description = state.table().describe()
         state.open("growing", name, description.incarnation, description.epoch).roll_back(4)
     assert "transaction 4" in command.told("repair", "growing", "--set", "note=new", "--yes")
     run(folder, "newer")

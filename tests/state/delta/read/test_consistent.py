@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from state import DeltaState, TransactionalValue, read_table, read_tables
 from state.delta.log.entries import log_entries
+from state.delta.log.ownership import Owner
 from state.delta.read.points import TableVersions
 from tests.acceptance.topologies import counts_of
 from tests.crashes import Crash, run_with_crash
@@ -67,8 +68,8 @@ def test_a_reader_beside_the_run(tmp_path):
 def test_upkeep_takes_nothing_that_a_view_needs(tmp_path, monkeypatch):
     """With files and logs older than any retention, and a vacuum that keeps nothing, a reader never fails."""
 
-    def vacuum_all(table, _retention_hours):
-        own = DeltaTable(table.table_uri)
+    def vacuum_all(past, _files_secs):
+        own = DeltaTable(past._location.address)
         own.vacuum(0, enforce_retention_duration=False, dry_run=False, full=True)
         return []
 
@@ -82,7 +83,7 @@ def test_upkeep_takes_nothing_that_a_view_needs(tmp_path, monkeypatch):
         reader()
         age()
 
-    monkeypatch.setattr("state.delta.upkeep.past._old_outside", vacuum_all)
+    monkeypatch.setattr("state.delta.upkeep.past.TablePast.old_outside", vacuum_all)
     reader = Reader(tmp_path)
     often = {"upkeep_every_writes": 1, "vacuum_retention_hours": 168}
     make = lambda: scheduled_tables(two_tables(tmp_path, **often), clean_up_checkpoints=1)
@@ -284,13 +285,13 @@ def test_versions_are_found_wherever_they_are(tables):
     location = tables.opened["x"]._location
     latest = location.handle()
     for txid in range(42):
-        found = TableVersions(location, latest, "t/x").as_of(txid)
+        found = TableVersions(location, latest, Owner.of(latest)).as_of(txid)
         assert found.transaction_version("t/x") == max((n for n in range(2, 40, 3) if n <= txid), default=None)
     log = tables.folder / "x" / "_delta_log"
     latest.create_checkpoint()
     for version in range(latest.version()):
         (log / f"{version:020d}.json").unlink()
-    history = TableVersions(location, location.handle(), "t/x")
+    history = TableVersions(location, location.handle(), Owner.of(latest))
     assert history.as_of(37) is None
     assert history.as_of(38).version() == history.table.version()
 

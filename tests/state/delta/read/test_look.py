@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from state import DeltaRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DataFolder, Sizes, files_of
 from state.delta.log.location import Location
-from state.delta.read import history, look
+from state.delta.read import history, reading
 from state.delta.read.history import look_up
 from tests.budgets import examples
 from tests.state.delta.read.kinds import ALL, KINDS, VALUES, fields_of
@@ -217,7 +217,7 @@ def test_a_look_at_a_table_that_lost_a_file_is_an_error(in_order, monkeypatch):
         looks.append(1)
         raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(look, "files_of", gone)
+    monkeypatch.setattr(reading, "files_of", gone)
     with pytest.raises(StateAccessError, match="its files may have been vacuumed"):
         look_up(in_order.declared.path, ["7"])
     assert looks == [1]

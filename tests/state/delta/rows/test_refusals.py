@@ -150,7 +150,7 @@ def test_a_table_of_another_make_is_refused(tmp_path, other) -> None:
     """Other columns, other partitions and a keyed table in its place are found before anything is written."""
     opened(tmp_path)
     state = other(tmp_path / "t")
-    assert state.table().look().misfit is not None
+    assert state.table().describe().misfit is not None
     with pytest.raises(DivergenceError):
         state.open("topology", "s", "life", 2)
-    assert DeltaRows(tmp_path / "t", FIELDS).table().look().misfit is None
+    assert DeltaRows(tmp_path / "t", FIELDS).table().describe().misfit is None

@@ -1,7 +1,7 @@
 """The points of a topology are found where the journal says how things stood at them, without a look at the rest."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import attrs
@@ -12,7 +12,7 @@ from txtopo.api.components.planned import Planned
 from txtopo.api.state import TableDescription
 from txtopo.errors import StateAccessError
 from txtopo.files.folder import LocalFolder
-from txtopo.journal.entries import JournalHeader, JournalTable
+from txtopo.journal.entries import JournalHeader, JournalPart, JournalTable
 from txtopo.journal.folders import find_journal
 from txtopo.journal.journal import read_journal
 from txtopo.journal.search import JournalSearch, SearchSizes
@@ -38,7 +38,7 @@ class Table(SimulatedStateTable):
     def address(self) -> str:
         return self._description.state
 
-    def look(self) -> TableDescription:
+    def describe(self) -> TableDescription:
         return self._description
 
     def is_kept(self, txid: int | None) -> bool:
@@ -57,9 +57,14 @@ class Subject(RepairSubject):
 
     made: dict[str, Table] = attrs.field(factory=dict)
     sizes: SearchSizes = attrs.field(factory=SearchSizes)
+    whole: list[JournalPart] | None = None
+    """All of the journal, to be given whatever is asked for."""
 
     def journal(self, is_meant: Callable[[JournalHeader], bool] = lambda _: True) -> JournalSearch:
         return JournalSearch(find_journal(self.metadata_dir, self.topology_id), is_meant, self.sizes)
+
+    def around(self, txids: Iterable[int]) -> list[JournalPart]:
+        return super().around(txids) if self.whole is None else self.whole
 
     def tables(self) -> dict[str, Table]:
         return self.made
@@ -103,10 +108,12 @@ def test_points_are_those_of_the_whole_journal(tmp_path, seed):
         files[lost].unlink()
     last = writes["a"][-1]
     record = CoordinatorRecord("top", "life", 1, CommittedMark(last, None, {}), None)
-    subject = Subject("top", {}, dict.fromkeys(tables), LocalFolder(tmp_path), {}, made=tables)
-    search = JournalSearch(journal, sizes=SearchSizes(bytes=500, near_lines=3, block_bytes=1_000))
-    whole = Past.of(subject, lambda _: search.around(range(last + 1)) if is_lost else read_journal(journal), record)
-    past = Past.of(subject, search.around, record)
+    sizes = SearchSizes(bytes=500, near_lines=3, block_bytes=1_000)
+    subject = Subject("top", {}, dict.fromkeys(tables), LocalFolder(tmp_path), {}, made=tables, sizes=sizes)
+    search = subject.journal()
+    parts = search.around(range(last + 1)) if is_lost else read_journal(journal)
+    whole = Past.of(attrs.evolve(subject, whole=parts), record)
+    past = Past.of(subject, record)
     known = {point.txid: point for point in past.points}
     assert len(known) < len(whole.points) / 2
     assert [point.txid for point in past.standing] == [point.txid for point in whole.standing]
@@ -116,7 +123,7 @@ def test_points_are_those_of_the_whole_journal(tmp_path, seed):
         if point.txid in known:
             assert attrs.evolve(known[point.txid], first=point.first) == point
     for txid in draw.sample(range(1, last + 1), 8):
-        found = [_nearest(each, txid) for each in (whole, Past.of(subject, search.around, record, txid))]
+        found = [_nearest(each, txid) for each in (whole, Past.of(subject, record, txid))]
         assert found[0] == found[1]
     counting = {point.txid for point in whole.points}
     for txid in () if is_lost else draw.sample(sorted(counting - {0}), 4):

@@ -42,7 +42,13 @@ class Made:
     """Those of the version before."""
     is_write: bool
     """Whether it made a transaction visible, or went back to one."""
-    is_turn: bool
+    turn: int | None = None
+    """The transaction that the topology has gone back to, if it says so."""
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether the topology has gone back by it."""
+        return self.turn is not None or self.version.restored is not None
 
 
 @attrs.frozen
@@ -82,7 +88,9 @@ class Disk:
         self.data[path] = self.wall_secs()
         return path
 
-    def add(self, version: Version, path: str | None = None, *, is_turn: bool = False, is_merge: bool = False) -> None:
+    def add(
+        self, version: Version, path: str | None = None, *, turn: int | None = None, is_merge: bool = False
+    ) -> None:
         """Put a version; ``path`` is the file that it adds, which has the rows of all others if they are merged."""
         before = self.made[-1].live if self.made else frozenset()
         live = before
@@ -91,14 +99,14 @@ class Disk:
         elif path is not None:
             live = frozenset({path}) if is_merge or len(before) >= FILES_MAX else before | {path}
         is_write = (path is not None and not is_merge) or version.restored is not None
-        self._append(Made(version, self.wall_secs(), live, before, is_write, is_turn or version.restored is not None))
+        self._append(Made(version, self.wall_secs(), live, before, is_write, turn))
 
     def take(self, origin: Disk, number: int, version: Version) -> None:
         """Put a version with the files of one of another disk, by links: they are as old as they are there."""
         live = origin.made[number].live
         self.data.update({path: origin.data[path] for path in live})
         self._written = origin._written  # so that no name is used twice
-        self._append(Made(version, self.wall_secs(), live, frozenset(), is_write=True, is_turn=False))
+        self._append(Made(version, self.wall_secs(), live, frozenset(), is_write=True))
 
     def _append(self, made: Made) -> None:
         self.made.append(made)
@@ -201,9 +209,6 @@ class SimulatedPast(TablePast):
 
     def begin(self, version: int) -> None:
         """Do nothing: nothing is remembered."""
-
-    def open(self) -> None:
-        """Do nothing: it has nothing."""
 
     def configuration(self) -> Mapping[str, str | None]:
         """Return no properties."""

@@ -21,7 +21,12 @@ from txtopo.api.writes import KeyedWrites, Reducible, Rows, RowsMode, Transactio
 from txtopo.columnar.keyed_runs import RowsByTime
 from txtopo.errors import FieldsError, StateAccessError
 from txtopo.testing import checkers
-from txtopo.testing.simulation.tables.table import Change, OpenedSimulatedTable, SimulatedTable
+from txtopo.testing.simulation.tables.table import (
+    Change,
+    OpenedSimulatedTable,
+    SimulatedStateTable,
+    SimulatedTable,
+)
 
 
 class SimulatedState(DeclaredKeys, CanBeForked):
@@ -48,6 +53,10 @@ class SimulatedState(DeclaredKeys, CanBeForked):
     def address(self) -> str:
         """The table's name, so that the journal says which one it is."""
         return self._table.name
+
+    def table(self) -> SimulatedStateTable:
+        """Return the table."""
+        return SimulatedStateTable(self._table)
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
         """Return rows with the columns of the rows table that it replaces."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -51,10 +50,12 @@ class SimulatedTable:
     make_thread: Callable[[], Executor] | None = None
     """Makes the thread that looks after the log, for the coordinator that acts; None: nobody does."""
 
-    def add(self, version: Version, file: str | None = None, *, is_turn: bool = False, is_merge: bool = False) -> None:
+    def add(
+        self, version: Version, file: str | None = None, *, turn: int | None = None, is_merge: bool = False
+    ) -> None:
         """Make a version the newest one; ``file`` is the path of the file that it adds, see :meth:`Disk.add`."""
         before, self.newest = self.newest, version
-        self.disk.add(version, file, is_turn=is_turn, is_merge=is_merge)
+        self.disk.add(version, file, turn=turn, is_merge=is_merge)
         self.on_version(self.name, before, version)
 
     def own(self, topology_id: str, name: str, incarnation: str) -> None:
@@ -98,10 +99,7 @@ class OpenedSimulatedTable(OpenedState, KeepsHistory, CanBeRepaired):
         self._table = table
         self._epoch = epoch
         past = SimulatedPast(table.disk, lambda: self.check_fence(table.newest))
-        self._log_upkeep = LogUpkeep(past, table.make_thread)
-        self._schedule = SCHEDULE
-        self._writes = 0
-        self._removed: deque[Removed] = deque()
+        self._log_upkeep = LogUpkeep(past, SCHEDULE, table.make_thread or ThreadPoolExecutor)
         self._head = table.newest.number
 
     @abstractmethod
@@ -141,15 +139,14 @@ class OpenedSimulatedTable(OpenedState, KeepsHistory, CanBeRepaired):
         self.check_fence(self._table.newest)
         self._add()
 
-    def _add(self, version: Version | None = None, file: str | None = None, **options: bool) -> None:
+    def _add(self, version: Version | None = None, file: str | None = None, **options: Any) -> None:
         """Add a version of this coordinator's: with the newest rows, unless others are given."""
         newest = self._table.newest
         rows = attrs.evolve(newest, restored=None) if version is None else version
         self._table.add(attrs.evolve(rows, number=newest.number + 1, epoch=self._epoch), file, **options)
         made = self._table.disk.made[-1]
-        number, gone = made.version.number, tuple(sorted(made.before - made.live))
-        self._head, self._writes = number, self._writes + 1
-        self._removed.append(Removed(number, int(made.made_secs * 1000), gone))
+        self._head, gone = made.version.number, tuple(sorted(made.before - made.live))
+        self._log_upkeep.written(Removed(self._head, int(made.made_secs * 1000), gone), 0)
 
     # Writes.
 
@@ -207,26 +204,21 @@ class OpenedSimulatedTable(OpenedState, KeepsHistory, CanBeRepaired):
 
     def keep_history(self, history: History) -> None:
         """Keep what a history names; see :meth:`KeepsHistory.keep_history`."""
-        self._schedule = attrs.evolve(self._schedule, history=history)
+        self._log_upkeep.keep(history)
 
     @property
     def is_upkeep_due(self) -> bool:
         """Whether a round of upkeep is due; see :attr:`OpenedState.is_upkeep_due`."""
-        if self._table.make_thread is None:
-            return False
-        is_due = self._schedule.is_due(self._writes, 0, 0)
-        is_due = is_due or self._log_upkeep.is_due(self._schedule, is_written=self._writes > 0)
-        return is_due and not self._log_upkeep.is_running
+        return self._table.make_thread is not None and self._log_upkeep.is_due(0)
 
     def maintain(self) -> None:
         """Look after the log, as Delta's tables do; see :mod:`state.delta.upkeep`."""
         if not self.is_upkeep_due:
-            self._log_upkeep.delete_removed(self._schedule, self._removed, self._files_needed, self._is_head)
+            self._log_upkeep.delete_removed(self._files_needed, self._is_head)
             return
         self._log_upkeep.end()
         self._merge()
-        self._log_upkeep.begin(self._schedule, self._head, self._files_needed())
-        self._writes = 0
+        self._log_upkeep.begin(self._head, self._files_needed())
 
     def _merge(self) -> None:
         """Move the rows to one file where there are several, by a version without a transaction."""
@@ -266,16 +258,15 @@ class OpenedSimulatedTable(OpenedState, KeepsHistory, CanBeRepaired):
 
     def record_turn(self, txid: int) -> None:
         """Add a version that marks a turn; see :meth:`CanBeRepaired.record_turn`."""
-        del txid  # no later start looks for it
         self.check_fence(self._table.newest)
-        self._add(is_turn=True)
+        self._add(turn=txid)
 
     def adopt(self) -> None:
         """Do nothing: nobody else writes."""
 
 
 class SimulatedStateTable(StateTable):
-    """A simulated table, for who goes back."""
+    """A simulated table, as who starts, goes back or forks looks at it."""
 
     def __init__(self, table: SimulatedTable) -> None:
         self._table = table
@@ -285,7 +276,7 @@ class SimulatedStateTable(StateTable):
         """The table's name."""
         return self._table.name
 
-    def look(self) -> TableDescription | None:
+    def describe(self) -> TableDescription | None:
         """Return its description; None if nobody has opened it."""
         table, newest = self._table, self._table.newest
         if table.owner is None:
@@ -296,13 +287,23 @@ class SimulatedStateTable(StateTable):
         """Return None: nobody else writes."""
         del since
 
-    def obstacle(self, txid: int, note: Any) -> None:
-        """Return None: what was prepared is there."""
-        del txid, note
+    def obstacle(self, txid: int, note: Any) -> str | None:
+        """Say that what was prepared is gone, if it is needed."""
+        table = self._table
+        if (table.newest.txid or 0) >= txid or (note[0], note[1]) in table.prepared:
+            return None
+        return "which is gone"
 
-    def undone_to(self, epoch: int) -> None:
-        """Return None: nobody asks."""
-        del epoch
+    def undone_to(self, epoch: int) -> int | None:
+        """Return the lowest transaction to which a later epoch has rolled it back."""
+        versions = [made.version for made in self._table.disk.made]
+        later = (each.txid or 0 for each in versions if each.restored is not None and each.epoch > epoch)
+        return min(later, default=None)
+
+    def turned_to(self, epoch: int) -> int | None:
+        """Return the lowest transaction to which the topology has gone back at a later epoch."""
+        made = self._table.disk.made
+        return min((each.turn for each in made if each.turn is not None and each.version.epoch > epoch), default=None)
 
     def is_kept(self, txid: int | None) -> bool:
         """Return whether the version of a transaction can be read."""

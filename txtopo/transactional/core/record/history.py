@@ -9,6 +9,7 @@ import attrs
 from txtopo.attempts import TransactionAttempt, epoch_and_try
 
 REASON_CHARACTERS_MAX = 1_000
+"""Bounds the memory of a history; the error log has all of a message."""
 
 LINES_MAX = 7
 """Maximum number of entries in a history printed as text."""

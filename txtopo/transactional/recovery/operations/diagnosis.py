@@ -14,7 +14,7 @@ incarnation of the topology. Transactions that are begun and not committed begin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -65,6 +65,10 @@ class RepairSubject:
     def journal(self, is_meant: Callable[[JournalHeader], bool] = lambda _: True) -> JournalSearch:
         """Return its journal, or those files of it whose header is meant."""
         return JournalSearch(find_journal(self.metadata_dir, self.topology_id), is_meant)
+
+    def around(self, txids: Iterable[int]) -> list[JournalPart]:
+        """Return what its journal says of some transactions; see :meth:`JournalSearch.around`."""
+        return self.journal().around(txids)
 
     def rooms(self) -> dict[str, Folder]:
         """Return the folders that may hold notes of its coordinator state; see :func:`rooms_of`."""
@@ -212,7 +216,7 @@ class _Examination:
         for name, description in self._every_description.items():
             txids |= {description.last_txid or 0, *self._every[name].all_kept()}
         try:
-            return self._subject.journal().around(txids), None
+            return self._subject.around(txids), None
         except DivergenceError as error:
             return [], error.message
 
@@ -249,7 +253,7 @@ class _Examination:
             return is_written or any(part.header.epoch >= plan.epoch for part in own)
         # What is moved aside is there again.
         is_aside = plan.number in journal_asides(self._subject.metadata_dir, self._subject.topology_id)
-        again = (plan.number in table.asides() and table.look() is not None for table in self._every.values())
+        again = (plan.number in table.asides() and table.describe() is not None for table in self._every.values())
         return (is_aside and bool(self._parts)) or any(again)
 
     def _joined(self) -> dict[str, str]:

@@ -12,9 +12,8 @@ is changed.
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -29,7 +28,6 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.config import Config
 from txtopo.errors import StateAccessError, StopError
 from txtopo.journal.ending import metadata_dir_with_journal, read_end
-from txtopo.journal.entries import JournalPart
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.text.words import NOTHING_CHANGED
@@ -204,12 +202,11 @@ class Rewind:
         wrong = [other.text for other in others if other.state not in new]
         if wrong:
             raise _repair_first(wrong)
-        around, wanted = functools.partial(journal_around, subject), txid
         if time_ms is not None:
-            wanted = planned_by(subject, Past.of(known, around, record), time_ms)
-        assert wanted is not None, "one of them is given"
-        past = Past.of(known, around, record, wanted)
-        point, reasons = past.nearest(wanted)
+            txid = planned_by(subject, Past.of(known, record), time_ms)
+        assert txid is not None, "one of them is given"
+        past = Past.of(known, record, txid)
+        point, reasons = past.nearest(txid)
         is_there = point.txid == past.committed.txid and record.group is None
         return cls(past, point, reasons, new, None if is_there else past.plan(point, diagnosis.number))
 
@@ -254,8 +251,8 @@ class DryRun:
             subject, new = without_new(subject, record.committed)
         if unfinished is not None:
             raise StopError(f"a {unfinished.command} was interrupted: {unfinished.way_on}")
-        past = Past.of(subject, functools.partial(journal_around, subject), record, txid)
-        return cls(subject, past, new, record.committed.txid)
+        journal_of(subject)
+        return cls(subject, Past.of(subject, record, txid), new, record.committed.txid)
 
     def check(self, plan: Plan, config: Config, open_store: Callable[[], Store], to: GoTo) -> None:
         """Raise what a rewind would be refused with; nothing is written."""
@@ -307,11 +304,6 @@ def journal_of(subject: RepairSubject) -> JournalSearch:
     return subject.journal()
 
 
-def journal_around(subject: RepairSubject, txids: Iterable[int]) -> list[JournalPart]:
-    """Return what the journal of a topology says of some transactions; see :meth:`JournalSearch.around`."""
-    return journal_of(subject).around(txids)
-
-
 def forgo(
     plan: Plan,
     config: Config,
@@ -344,7 +336,7 @@ def forgo(
         _, _, root = coordinator_state.source_place
         mark = coordinator_state.committed()
         committed = TransactionMetadata(mark.txid, mark.metadata, mark.planned)
-        last = max((committed, *coordinator_state.begun_as_far_as_known()), key=lambda each: each.txid)
+        last = max((committed, *coordinator_state.begun_as_far_as_known()), key=lambda transaction: transaction.txid)
         gathering = GatheringLead(coordinator_state.epoch)
         lines: list[str] = []
         for spout in plan.spouts:

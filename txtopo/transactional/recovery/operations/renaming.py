@@ -51,7 +51,7 @@ class Renaming:
         """
         rename, marks = plan.rename, self.former.committed().states
         for name, table in self.tables.items():
-            found = table.look()
+            found = table.describe()
             if found is not None and found.incarnation != self.former.incarnation:
                 raise StopError(
                     f"the table of state {name!r}, {table.address}, is of another incarnation of topology "
@@ -95,7 +95,7 @@ class Renaming:
             with durable_step("rename.begin"):
                 record_plan(state, plan)
         for name, table in self.tables.items():
-            found = table.look()
+            found = table.describe()
             if found is not None and (found.topology_id, found.state) != (rename.topology, name):
                 assert isinstance(table, CanBeRenamed), "check() has looked"
                 # A crash after this leaves tables of either name; both codes are refused, and the next call does the

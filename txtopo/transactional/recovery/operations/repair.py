@@ -33,25 +33,14 @@ from txtopo.journal.journal import journal_files
 from txtopo.journal.turns import Timeline, Turn
 from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 from txtopo.text.words import NOTHING_CHANGED
+from txtopo.transactional.recovery import plans
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.membership import end_begin, fence_former_table, join, set_former_aside
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
-from txtopo.transactional.recovery.plans import (
-    Adopt,
-    BeginEmpty,
-    GoTo,
-    Join,
-    Repair,
-    StartAnew,
-    end_by_replacing,
-    end_by_setting_aside,
-    end_plan,
-    record_plan,
-)
 
 
 def carry_out(
-    subject: RepairSubject, coordinator_state: CoordinatorState, plan: Repair, of_spout: Sequence[Change] = ()
+    subject: RepairSubject, coordinator_state: CoordinatorState, plan: plans.Repair, of_spout: Sequence[Change] = ()
 ) -> None:
     """Carry out a plan, or continue one that was interrupted.
 
@@ -64,32 +53,34 @@ def carry_out(
         ConfigError: a table cannot be moved.
         LostLead: another coordinator has taken the lead in the meantime.
     """
-    if isinstance(plan, GoTo | Adopt) and not plan.epoch:
+    if isinstance(plan, plans.GoTo | plans.Adopt) and not plan.epoch:
         plan = attrs.evolve(plan, epoch=coordinator_state.epoch)
     match plan:
-        case GoTo():
+        case plans.GoTo():
             _go_to(subject, coordinator_state, plan, of_spout)
-        case StartAnew():
+        case plans.StartAnew():
             _record(coordinator_state, plan)
             _start_anew(subject, coordinator_state, plan)
-        case BeginEmpty():
+        case plans.BeginEmpty():
             _begin_empty(subject, coordinator_state, plan)
-        case Join():
+        case plans.Join():
             journal = find_journal(subject.metadata_dir, subject.topology_id)
             join(journal, coordinator_state, plan, subject.tables())
-        case Adopt():
+        case plans.Adopt():
             _adopt(subject, coordinator_state, plan)
         case _:
             assert_never(plan)
 
 
-def _record(coordinator_state: CoordinatorState, plan: GoTo | StartAnew | Adopt) -> None:
+def _record(coordinator_state: CoordinatorState, plan: plans.GoTo | plans.StartAnew | plans.Adopt) -> None:
     # A crash before this leaves a topology that nobody has touched. From here on, no run starts until the plan is done.
     with durable_step("repair.begin"):
-        record_plan(coordinator_state, plan)
+        plans.record_plan(coordinator_state, plan)
 
 
-def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo, of_spout: Sequence[Change]) -> None:
+def _go_to(
+    subject: RepairSubject, coordinator_state: CoordinatorState, plan: plans.GoTo, of_spout: Sequence[Change]
+) -> None:
     names = _known(subject, coordinator_state) if plan.is_as_it_is else list(subject.tables())
     known = [name for name in names if name in plan.states]
     staying = [] if plan.is_as_it_is else [name for name in subject.states if name not in subject.tables()]
@@ -111,7 +102,7 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
             _end_elsewhere(subject, coordinator_state, plan, of_spout, opened)
 
 
-def _roll_back(name: str, state: OpenedState, plan: GoTo) -> None:
+def _roll_back(name: str, state: OpenedState, plan: plans.GoTo) -> None:
     with durable_step("repair.table"):
         if not isinstance(state, CanBeRepaired):
             raise StateAccessError(f"state {name!r} keeps no earlier versions", txid=plan.txid)
@@ -127,13 +118,13 @@ def _end_as_it_is(coordinator_state: CoordinatorState, opened: Mapping[str, Open
     # A crash before this leaves the plan on record, with marks of old versions; the next repair finds every table where
     # it should be.
     with durable_step("repair.end"):
-        end_plan(coordinator_state, mark)
+        plans.end_plan(coordinator_state, mark)
 
 
 def _end_elsewhere(
     subject: RepairSubject,
     coordinator_state: CoordinatorState,
-    plan: GoTo,
+    plan: plans.GoTo,
     of_spout: Sequence[Change],
     opened: Mapping[str, OpenedState],
 ) -> None:
@@ -152,7 +143,7 @@ def _end_elsewhere(
     _enter(subject, timeline, plan, opened, marks)
     # In one step: until then the plan is on record, so that a run can't mix the old state with the repaired tables.
     with durable_step("repair.end"):
-        end_by_replacing(
+        plans.end_by_replacing(
             coordinator_state,
             plan.incarnation,
             plan.spouts,
@@ -163,10 +154,10 @@ def _end_elsewhere(
         )
 
 
-def _set_forgotten_aside(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> None:
+def _set_forgotten_aside(subject: RepairSubject, coordinator_state: CoordinatorState, plan: plans.GoTo) -> None:
     """Move aside what states have that joined by a backfill after the transaction of the plan."""
     for name, table in subject.tables().items():
-        description = table.look() if name in plan.forgotten else None
+        description = table.describe() if name in plan.forgotten else None
         if description is not None:
             fence_former_table(coordinator_state, name, subject.states[name], description)
             # What was moved is gone from here, and the next repair skips it.
@@ -178,9 +169,9 @@ def _set_forgotten_aside(subject: RepairSubject, coordinator_state: CoordinatorS
             set_backfills_aside(subject.metadata_dir, subject.topology_id, plan.forgotten, plan.number)
 
 
-def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, plan: StartAnew) -> None:
+def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, plan: plans.StartAnew) -> None:
     for name, table in subject.tables().items():
-        description = table.look()
+        description = table.describe()
         if description is not None:
             fence_former_table(coordinator_state, name, subject.states[name], description)
         # A table that an interrupted repair has moved is gone from here, and is skipped.
@@ -193,17 +184,17 @@ def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, pla
         set_aside(subject.metadata_dir, subject.topology_id, plan.number)
     # Last, because the plan is in it. A crash before this leaves the plan, and tables and journal aside already.
     with durable_step("repair.end"):
-        end_by_setting_aside(coordinator_state, plan.number)
+        plans.end_by_setting_aside(coordinator_state, plan.number)
 
 
-def _begin_empty(subject: RepairSubject, coordinator_state: CoordinatorState, plan: BeginEmpty) -> None:
+def _begin_empty(subject: RepairSubject, coordinator_state: CoordinatorState, plan: plans.BeginEmpty) -> None:
     begun = {name: subject.states[name] for name in plan.states if name in subject.states}
     set_former_aside(begun, coordinator_state, plan)
     with _opened(subject, coordinator_state, coordinator_state.incarnation, begun) as opened:
         end_begin(opened, coordinator_state, plan)
 
 
-def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Adopt) -> None:
+def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: plans.Adopt) -> None:
     names = _known(subject, coordinator_state)
     with _opened(subject, coordinator_state, coordinator_state.incarnation, names) as opened:
         for name in plan.states:
@@ -239,7 +230,9 @@ def _opened(
         yield opened
 
 
-def _marks_at(plan: GoTo, known: Mapping[str, StateMark], opened: Mapping[str, OpenedState]) -> dict[str, StateMark]:
+def _marks_at(
+    plan: plans.GoTo, known: Mapping[str, StateMark], opened: Mapping[str, OpenedState]
+) -> dict[str, StateMark]:
     """Return the marks after a repair: of opened tables, and of states that the topology has had and has no longer.
 
     ``known`` are the marks so far of the same incarnation.
@@ -278,7 +271,7 @@ def _marks_as_they_are(before: CommittedMark, opened: Mapping[str, OpenedState])
 def _enter(
     subject: RepairSubject,
     timeline: Timeline,
-    plan: GoTo,
+    plan: plans.GoTo,
     opened: Mapping[str, OpenedState],
     marks: Mapping[str, StateMark],
 ) -> None:

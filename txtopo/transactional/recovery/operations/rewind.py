@@ -11,7 +11,7 @@ Transaction 0 is a point as well: no table needs an old version to become empty.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -54,6 +54,48 @@ class Point:
 
 
 @attrs.frozen
+class Reach:
+    """The checkpoints that a journal tells of, and what tables keep of them."""
+
+    parts: Sequence[JournalPart]
+    """What the journal says of them; nothing if it has no complete line yet."""
+    checkpoints: Sequence[Checkpoint]
+    """Newest first."""
+    kept: Mapping[str, Collection[int]]
+    """By state, the transactions of checkpoints whose versions its table keeps."""
+
+    @classmethod
+    def of(
+        cls,
+        subject: RepairSubject,
+        tables: Mapping[str, StateTable],
+        descriptions: Mapping[str, TableDescription],
+        txids: Iterable[int],
+        decided: int,
+    ) -> Reach:
+        """Find the checkpoints of a topology.
+
+        Args:
+            subject: the topology.
+            tables: those that count.
+            descriptions: of those that are there.
+            txids: the points on record, and a transaction that is asked for.
+            decided: the last transaction that the coordinator state has decided.
+        """
+        all_kept = {name: tables[name].all_kept() for name in descriptions}
+        parts = subject.around({*txids, *itertools.chain(*all_kept.values())})
+        if not parts:
+            return cls((), (), {})
+        incarnation = parts[-1].header.incarnation
+        found = checkpoints_in(parts, subject.topology_id, incarnation, subject.states, descriptions, decided=decided)
+        kept: dict[str, Collection[int]] = {}
+        for name, listed in all_kept.items():  # a table that lists none is asked for those of checkpoints
+            wanted = {checkpoint.states[name].txid or 0 for checkpoint in found if name in checkpoint.states}
+            kept[name] = {*([0] if tables[name].is_kept(None) else []), *(listed or tables[name].kept(wanted))}
+        return cls(parts, found, kept)
+
+
+@attrs.frozen
 class Past:
     """What a topology can be brought back to, as journal and tables have it; read without the lead."""
 
@@ -68,33 +110,23 @@ class Past:
     _ways: Ways
 
     @classmethod
-    def of(
-        cls,
-        subject: RepairSubject,
-        journal_around: Callable[[Collection[int]], Sequence[JournalPart]],
-        known: CoordinatorRecord,
-        txid: int | None = None,
-    ) -> Past:
-        """Read the tables, and find the points in a journal, which must have a part.
+    def of(cls, subject: RepairSubject, known: CoordinatorRecord, txid: int | None = None) -> Past:
+        """Read the tables, and find the points in the journal, which must have a part.
 
         Args:
             subject: the topology.
-            journal_around: reads the journal, see :meth:`txtopo.journal.search.JournalSearch.around`.
             known: what the coordinator state says, which may have begun a state that the journal does not know yet.
             txid: a transaction that is asked for; None: none is yet.
 
         Raises:
             StateAccessError: the journal ends before what is known.
         """
-        tables = subject.tables()
+        tables, decided = subject.tables(), known.decided
         descriptions = descriptions_of(tables)
-        all_kept = {name: tables[name].all_kept() for name in descriptions}
         wanted = () if txid is None else (txid,)
-        parts = journal_around({*known.points, *wanted, *itertools.chain(*all_kept.values())})
-        newest, decided = parts[-1].header, known.decided
-        checkpoints = checkpoints_in(
-            parts, subject.topology_id, newest.incarnation, subject.states, descriptions, decided=decided
-        )
+        reach = Reach.of(subject, tables, descriptions, (*known.points, *wanted), decided)
+        parts, checkpoints = reach.parts, [*reach.checkpoints]
+        newest = parts[-1].header
         if checkpoints[0].txid < decided:
             raise StateAccessError(
                 f"topology {subject.topology_id!r} is at transaction {decided}, but its journal ends at "
@@ -113,7 +145,7 @@ class Past:
             tables=tables,
             descriptions=descriptions,
             optional=subject.optional,
-            kept=versions_kept(tables, all_kept, checkpoints),
+            kept=reach.kept,
             backfilled=backfills_of(subject.metadata_dir, parts),
             # The journal may name states of a backfill that died just before it joined: that alone means nothing.
             unfinished=unfinished_backfills(
@@ -293,23 +325,6 @@ def without_new(subject: RepairSubject, committed: CommittedMark) -> tuple[Repai
         if committed.txid and name not in committed.states.keys() - gone and name not in subject.optional
     )
     return attrs.evolve(subject, states={n: state for n, state in subject.states.items() if n not in new}), new
-
-
-def versions_kept(
-    tables: Mapping[str, StateTable], all_kept: Mapping[str, Collection[int]], checkpoints: Sequence[Checkpoint]
-) -> dict[str, Collection[int]]:
-    """Return, by state, the transactions of checkpoints whose versions its table keeps.
-
-    ``all_kept`` are, of each table that is there, those that it lists; other tables are asked for those of checkpoints.
-    """
-    wanted = {
-        name: {checkpoint.states[name].txid or 0 for checkpoint in checkpoints if name in checkpoint.states}
-        for name in all_kept
-    }
-    return {
-        name: {*([0] if tables[name].is_kept(None) else []), *(kept or tables[name].kept(wanted[name]))}
-        for name, kept in all_kept.items()
-    }
 
 
 def refuse_left_behind(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
