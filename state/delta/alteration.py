@@ -10,14 +10,13 @@ Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md, "Action Recon
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import attrs
 from deltalake import DeltaTable
 
 from state.delta.log.data_files import DataFile, DataFolder, files_of, with_stats
-from state.delta.log.entries import actions_of, entry_path, log_entries
+from state.delta.log.entries import actions_of, log_entries
 from state.delta.log.growth import metadata_of, protocol_of
 from state.delta.log.location import Location
 from state.delta.log.ownership import Fence
@@ -61,7 +60,7 @@ class Alteration:
         """
         table = location.handle()
         fence.check(table)
-        kept, version = files_of(location, self.former, partition_by), self.head + 1
+        kept = files_of(location, self.former, partition_by)
         touched, gone = self._moved(location, kept)
         missing = DataFolder(location).missing(kept.values())
         if missing is not None:
@@ -77,7 +76,7 @@ class Alteration:
             txid=table.transaction_version(fence.owner.application) or 0,
             restored=self.former.version(),
         )
-        return location.folder.put_if_absent(entry_path(version), fence.entry(change, version, int(time.time() * 1000)))
+        return fence.put(location, self.head + 1, change)
 
     def _moved(self, location: Location, kept: dict[str, DataFile]) -> tuple[set[str], list[DataFile]]:
         """Return what others have moved since: the paths touched, and the files to remove."""

@@ -11,7 +11,6 @@ neither table can take a file from the other.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import attrs
@@ -82,8 +81,7 @@ def fork_table(origin: Location, txid: int, place: Location, owner: Owner, epoch
     if place.root is not None:
         make_folder(place.root / LOG_FOLDER)
     reach("fork.shared")
-    entry = owner.fence(epoch).entry(change, 0, int(time.time() * 1000))
-    if not place.folder.put_if_absent(entry_path(0), entry):
+    if not owner.fence(epoch).put(place, 0, change):
         raise not_empty(place, Path(entry_path(0)))
 
 

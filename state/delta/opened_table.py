@@ -328,11 +328,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
     @property
     def is_upkeep_due(self) -> bool:
         """Whether there is upkeep to do; see :attr:`OpenedState.is_upkeep_due`."""
-        return self._is_log_due or self._merging.is_due(self._head.files)
-
-    @property
-    def _is_log_due(self) -> bool:
-        return self._log_upkeep.is_due(self._head.rows)
+        return self._log_upkeep.is_due(self._head.rows) or self._merging.is_due(self._head.files)
 
     def maintain(self) -> None:
         """Put files that were merged, and begin to merge others and to look after the log, if that is due.
@@ -340,7 +336,8 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         Both go on beside the next writes; a failure is raised by a later call. A crash at any moment leaves the rows as
         they are: no step changes those of the newest version.
         """
-        writer, log_upkeep, is_log_due = self._writer, self._log_upkeep, self._is_log_due
+        writer, log_upkeep = self._writer, self._log_upkeep
+        is_log_due = log_upkeep.is_due(self._head.rows)
         if self._head.foreign_change is not None:  # the next write refuses it
             return
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from state.delta.log.entries import (
     LogEntry,
     complete_transactions,
     entries_from,
-    entry_path,
     kept_entries,
     standing,
     undone_to,
@@ -129,9 +127,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
                     "configuration": now.among(known["configuration"]),
                 }
                 change = Change(is_of_rows=False, is_of_owner=True, metadata=[{"metaData": {**known, **told}}])
-                version = table.version() + 1
-                entry = fence.entry(change, version, int(time.time() * 1000))
-                if self._location.folder.put_if_absent(entry_path(version), entry):
+                if fence.put(self._location, table.version() + 1, change):
                     return
 
     def _alteration(self, table: DeltaTable, owner: Owner) -> Alteration | None:

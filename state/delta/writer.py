@@ -71,6 +71,8 @@ class Head:
         taken: the time up to which expired rows are taken out, in µs since 1970 UTC.
         ttl: how long keys live that expire, in µs, as the table has it on record; None if it has not.
         metadata: its ``metaData``, if that has changed since a handle was updated.
+        known_at: when it was the newest version last, by two clocks.
+        known_secs: how long that is known from then on: less than entries of the log stay.
     """
 
     version: int
@@ -83,8 +85,15 @@ class Head:
     taken: int = BEFORE_ALL
     ttl: int | None = None
     metadata: Mapping[str, Any] | None = None
+    known_at: tuple[float, float] = (0.0, 0.0)
+    known_secs: float = 0.0
 
-    def after(self, change: Change) -> Head:
+    @property
+    def is_known(self) -> bool:
+        """Whether no later version can have been made, and its entry removed, since this one was looked up."""
+        return all(abs(now - then) <= self.known_secs for now, then in zip(_now(), self.known_at, strict=True))
+
+    def after(self, change: Change, known_at: tuple[float, float]) -> Head:
         """Return the next version, which the coordinator has made of this one by a change."""
         files = {**self.files}
         for file in change.removed:
@@ -100,6 +109,8 @@ class Head:
             taken=self.taken if change.taken is None else change.taken,
             ttl=self.ttl if change.ttl is None else change.ttl,
             metadata=next((action["metaData"] for action in change.metadata if "metaData" in action), self.metadata),
+            known_at=known_at,
+            known_secs=self.known_secs,
         )
 
 
@@ -118,7 +129,11 @@ class _Drafted:
 
 
 class TableWriter:
-    """What one coordinator knows of its table, and its only way to write to it; made by :meth:`open`."""
+    """Knows a table's head, and puts the version after it: the only way to write to the table; made by :meth:`open`.
+
+    It owns the head, a handle to read with, and the draft of the next entry. It never says what a version changes, and
+    neither counts what was written nor removes what no version needs any more.
+    """
 
     def __init__(self, location: Location, table: DeltaTable, fence: Fence, partition_by: Sequence[str]) -> None:
         self.location = location
@@ -134,10 +149,6 @@ class TableWriter:
         self._looked_with: DeltaTable | None = None
         """The handle of the last look."""
         self._drafted: _Drafted | None = None
-        self._known_at = (0.0, 0.0)
-        """When the head was the newest version last, by two clocks."""
-        self._known_secs = 0.0
-        """How long it is known from then on: less than entries of the log stay."""
 
     @classmethod
     def open(cls, location: Location, table: DeltaTable, fence: Fence, partition_by: Sequence[str]) -> TableWriter:
@@ -184,7 +195,7 @@ class TableWriter:
 
     def is_head(self) -> bool:
         """Whether the head is surely the newest version, by one look; False while one is put, in another thread."""
-        return self._is_known and self._folder.size(entry_path(self.head.version + 1)) is None
+        return self.head.is_known and self._folder.size(entry_path(self.head.version + 1)) is None
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -215,7 +226,7 @@ class TableWriter:
             version = table.version()
             self._refuse_another(table)
             if version == head.version and table is self._looked_with:  # what is known of the head is all there is
-                self._known_at = known_at
+                self.head = attrs.evolve(head, known_at=known_at)
                 return True
             # Before the first look no files are known, and an empty table has no vectors.
             known = (head.version, head.files) if head.files else None
@@ -240,9 +251,10 @@ class TableWriter:
             last_txid=numbers.txid,
             taken=numbers.taken_until,
             ttl=numbers.ttl,
+            known_at=known_at,
+            known_secs=min(_KNOWN_SECS, log_secs(configuration) / 2),
         )
         self._looked_with = table
-        self._known_at, self._known_secs = known_at, min(_KNOWN_SECS, log_secs(configuration) / 2)
         return True
 
     def _refuse_another(self, table: DeltaTable) -> None:
@@ -279,7 +291,7 @@ class TableWriter:
             DivergenceError: somebody else has changed rows; as above.
             FailedException: it failed, or other writers were faster for a minute.
         """
-        if not self._is_known:
+        if not self.head.is_known:
             self._handle = self.fresh_handle()  # the old one would take another table's versions for those to come
             self.look()
         for _ in self.tries(txid):
@@ -351,9 +363,9 @@ class TableWriter:
         known_at = _now()
         if not self._put_entry(change):
             return False
-        if not self._is_known and not self._counts(self.head.version + 1):
+        if not self.head.is_known and not self._counts(self.head.version + 1):
             return False
-        self.head, self._known_at = self.head.after(change), known_at
+        self.head = self.head.after(change, known_at)
         return True
 
     def _put_entry(self, change: Change) -> bool:
@@ -377,11 +389,6 @@ class TableWriter:
         if vectors:  # one file may have those of several data files
             vectors.difference_update(place for file in self.head.files.values() for place in file.places)
         return Removed(self.head.version, int(time.time() * 1000), (*gone, *vectors))
-
-    @property
-    def _is_known(self) -> bool:
-        """Whether no version after the head can have been made, and its entry removed, since the head was looked up."""
-        return all(abs(now - then) <= self._known_secs for now, then in zip(_now(), self._known_at, strict=True))
 
     def _counts(self, version: int) -> bool:
         """Whether an entry that was put long after the last look counts; if not, look.

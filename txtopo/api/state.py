@@ -21,7 +21,6 @@ are. What comes after ``OpenedState`` is optional: a state has a capability if i
 from __future__ import annotations
 
 import base64
-import copy
 import datetime as dt
 import pickle
 from abc import ABC, abstractmethod
@@ -568,14 +567,6 @@ class GrowsColumns(ABC):
         Raises:
             LostLead: a newer epoch has opened the table; nothing was written.
         """
-
-
-def growing(state: State) -> State:
-    """Return a state whose table gets what is declared and can be had: new columns, and deletion vectors or none."""
-    grown = copy.copy(state)
-    grown.schema_evolution = "add"
-    grown.turns_vectors = True
-    return grown
 
 
 class CanBeForked(ABC):

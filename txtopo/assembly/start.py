@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
+import attrs
+
 from txtopo.api.state import State
 from txtopo.api.store import Store
 from txtopo.assembly import storage
@@ -16,13 +18,14 @@ from txtopo.config import Config
 from txtopo.errors import DivergenceError
 from txtopo.failpoints import durable_step
 from txtopo.journal.ending import read_end
-from txtopo.journal.entries import JournalHeader, JournalTable
+from txtopo.journal.entries import JournalHeader
 from txtopo.journal.folders import begin_journal, check_format, find_journal
 from txtopo.journal.holds import Hold
 from txtopo.journal.tail import STORE_FOLDER
 from txtopo.journal.writer import JournalWriter
 from txtopo.topology.plans.plan import Plan
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.checkpoints import header_after
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark
 from txtopo.transactional.recovery.membership import Membership, new_spouts
 from txtopo.transactional.recovery.recover import RecoveredRun, recover
 from txtopo.transactional.recovery.tables import rooms_of
@@ -113,28 +116,17 @@ def journal_header(
     coordinator_state: CoordinatorState,
 ) -> JournalHeader:
     """Return what the journal's next file begins with."""
-    folder, timeline = storage.metadata_dir_of(plan, config).parent, coordinator_state.timeline()
-    return JournalHeader(
-        topology=plan.topology_id,
-        incarnation=coordinator_state.incarnation,
-        epoch=coordinator_state.epoch,
-        spouts=plan.kinds,
-        committed=recovered.committed.txid,
-        metadata=recovered.committed.metadata,
-        planned=recovered.committed.planned,
-        tables={
-            name: JournalTable(storage.address_from(folder, state.address), recovered.states[name].identity)
-            for name, state in states.items()
-            if state.address is not None
-        },
-        states={name: state.last_txid for name, state in recovered.states.items()},
-        begun_after={
-            name: mark.begun_after
-            for name, mark in recovered.committed.states.items()
-            if mark.begun_after and name in recovered.states
-        },
-        turns=timeline.turns,
-        renames=timeline.renames,
+    folder, known = storage.metadata_dir_of(plan, config).parent, recovered.committed.states
+    marks = {
+        name: StateMark(state.identity, state.last_txid, begun_after=known[name].begun_after if name in known else 0)
+        for name, state in recovered.states.items()
+    }
+    return header_after(
+        attrs.evolve(recovered.committed, states=marks),
+        (plan.topology_id, coordinator_state.incarnation, coordinator_state.epoch),
+        plan.kinds,
+        {n: storage.address_from(folder, state.address) for n, state in states.items() if state.address is not None},
+        coordinator_state.timeline(),
         store=storage.store_words(plan, config),
     )
 

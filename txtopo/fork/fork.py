@@ -24,25 +24,26 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import attrs
 
-from txtopo.api.state import CanBeForked, GrowsColumns, OpenedState, State, StateTable, TableDescription, growing
+from txtopo.api.state import CanBeForked, GrowsColumns, OpenedState, State, StateTable, TableDescription
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.formats import FIRST, FORK, Format, refuse_other
 from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.journal.ending import METADATA_DIR
-from txtopo.journal.entries import JournalHeader, JournalPart, JournalTable
+from txtopo.journal.entries import JournalHeader, JournalPart
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.journal.turns import Turn
 from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.recovery.checkpoints import Checkpoint
+from txtopo.transactional.recovery.checkpoints import Checkpoint, header_after
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Folds, StateMark
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.operations.rewind import Reach, summarized
 from txtopo.transactional.recovery.operations.ways import version_is_gone
 from txtopo.transactional.recovery.plans import GoTo
+from txtopo.transactional.recovery.tables import growing
 
 _FILE = "fork.json"
 _IN_DOUBT = (
@@ -362,10 +363,11 @@ def fill(
         told = {name: subject.folds.get(marks[name].identity, {}) for name in opened}
         marks |= {name: mark_of(each, marks[name]) for name, each in opened.items()}
         folds = {marks[name].identity: own for name, own in told.items() if own}
-        with durable_step("fork.journal"):
-            begin_journal(_header(subject, coordinator_state, marks))
         plan = subject.plan
         committed = CommittedMark(plan.txid, plan.metadata, marks, plan.planned)
+        with durable_step("fork.journal"):
+            owner = subject.fork.topology, subject.fork.incarnation, coordinator_state.epoch
+            begin_journal(header_after(committed, owner, subject.origin.spouts, subject.fork.tables))
         # A crash after this leaves a fork that lacks nothing but its name as finished, so it is made again.
         with durable_step("fork.state"):
             coordinator_state.found(
@@ -415,25 +417,6 @@ def copied(  # noqa: PLR0913, PLR0917 - a table, its origin, and its owner
 def mark_of(state: OpenedState, copied_mark: StateMark) -> StateMark:
     """Return the mark of a table that was copied as of a mark."""
     return StateMark(state.identity, state.last_txid, state.version, None, copied_mark.begun_after)
-
-
-def _header(subject: ForkSubject, coordinator_state: CoordinatorState, marks: Mapping[str, StateMark]) -> JournalHeader:
-    return JournalHeader(
-        topology=subject.fork.topology,
-        incarnation=subject.fork.incarnation,
-        epoch=coordinator_state.epoch,
-        spouts=subject.origin.spouts,
-        committed=subject.plan.txid,
-        metadata=subject.plan.metadata,
-        planned=subject.plan.planned,
-        tables={
-            name: JournalTable(path, marks[name].identity)
-            for name, path in subject.fork.tables.items()
-            if name in marks
-        },
-        states={name: mark.txid for name, mark in marks.items()},
-        begun_after={name: mark.begun_after for name, mark in marks.items() if mark.begun_after},
-    )
 
 
 def _clear(folder: Folder, fork: Fork) -> None:

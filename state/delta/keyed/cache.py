@@ -43,20 +43,21 @@ class TableCache:
         self._simple_keys = SimpleKeys(rows.key)
         self._keys_max = keys_max
         held_bytes = data.sizes.held_bytes if bytes_max is None else bytes_max
-        self._mirror = Mirror(
+        self.mirror = Mirror(
             lambda size: Segments(self._schema, list(rows.key), size, data.sizes), self._read, held_bytes
         )
+        """The rows."""
         self.forget_values()
 
     def load_in_background(self, source: Mirrored, bytes_max: int) -> None:
         """Begin to load the rows of the source's version into so much memory; see :meth:`Mirror.load_in_background`."""
         self.forget_values()
-        self._mirror.load_in_background(source, bytes_max)
+        self.mirror.load_in_background(source, bytes_max)
 
     def clear(self) -> None:
         """Drop everything."""
         self.forget_values()
-        self._mirror.clear()
+        self.mirror.clear()
 
     def forget_values(self) -> None:
         """Drop the values."""
@@ -85,23 +86,14 @@ class TableCache:
         """Whether written values are cached."""
         return self._is_complete
 
-    def segments(self, source: Mirrored) -> Segments:
-        """Return the rows of the source's version; those that are not held are read."""
-        return self._mirror.of(source)
-
-    @property
-    def held(self) -> Segments:
-        """The rows that are held, of whatever version; also for other threads."""
-        return self._mirror.held
-
     def dead(self, source: Mirrored, file: DataFile) -> BitMap64:
         """Return the positions of the dead rows of a file of the source's version."""
-        held = self._mirror.held.dead(file.path) if self._mirror.version == source.version else None
+        held = self.mirror.held.dead(file.path) if self.mirror.version == source.version else None
         return self._data.dead(file) if held is None else held
 
     def moved(self, version: int, hold: Callable[[Segments], None] | None = None) -> None:
         """Update the cache after an own version that changes no row; ``hold`` as in :meth:`written`."""
-        self._mirror.turned(version, hold)
+        self.mirror.turned(version, hold)
         if self._version == version - 1:
             self._version = version
 
@@ -118,7 +110,7 @@ class TableCache:
             values: the values of the keys that it has changed; None if they are not at hand.
             hold: makes of the rows in memory what the write has made of them; None if they are read anew.
         """
-        self._mirror.turned(version, hold)
+        self.mirror.turned(version, hold)
         # Another writer's version is in between, or the values are unknown: the next read loads them.
         if self._version != version - 1 or values is None:
             self.forget_values()
@@ -136,7 +128,7 @@ class TableCache:
 
     def _load(self, source: CachedTable) -> None:
         self.forget_values()
-        held = self._mirror.of(source)
+        held = self.mirror.of(source)
         if source.rows <= self._keys_max:
             self._values.update(self._rows.read(held.rows))
             self._is_complete = True
@@ -151,7 +143,7 @@ class TableCache:
         return found
 
     def _searched(self, source: CachedTable, keys: Sequence[Key]) -> list[StateValue | None]:
-        asked, rows = self.segments(source).found_among(self._rows.fit_keys([*keys]).table)
+        asked, rows = self.mirror.of(source).found_among(self._rows.fit_keys([*keys]).table)
         found: list[StateValue | None] = [None] * len(keys)
         for position, value in zip(asked.tolist(), self._rows.read_values(rows), strict=True):
             found[position] = value
@@ -163,7 +155,7 @@ class TableCache:
             value = self._values[key] = self._values.pop(key)  # to the young end: 0.1 µs of an update's 3
             return value
         if self._simple_keys.takes(key):
-            row = self._mirror.of(source).find_one(key)
+            row = self.mirror.of(source).find_one(key)
             value = None if row is None else self._rows.read_row(row)
         else:
             (key,) = self._rows.fit_keys((key,)).keys

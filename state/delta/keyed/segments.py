@@ -197,10 +197,15 @@ class Segments:
             segment = self._by_path.pop(path, None)
             if segment is not None and self._index is not None:
                 self._index.remove(segment.slots[positions_in(segment.live)])
-        turned = [file for file in files.values() if file.path in self._by_path]
-        self._turn(
-            {file.path: (file, read(file)[1]) for file in turned if not self._by_path[file.path].file.is_in(files)}
-        )
+        for path, file in files.items():
+            segment = self._by_path.get(path)
+            if segment is not None and not segment.file.is_in(files):
+                # Other rows of it are dead: more of them, or fewer in a table that has gone back.
+                dead = read(file)[1]
+                self._by_path[path] = attrs.evolve(segment, file=file, dead=dead)
+                if self._index is not None:
+                    self._index.remove(segment.slots[positions_in(dead - segment.dead)])
+                self._add(path, positions_in(segment.dead - dead))
         for file in new:
             portions, dead = read(file)
             rows = self.kept(portions)
@@ -208,15 +213,6 @@ class Segments:
             segment = _Segment(file, rows, self._numbers_for(rows.num_rows), dead, slots)
             self._by_path[file.path] = segment
             self._add(file.path, positions_in(segment.live))
-
-    def _turn(self, dead: Mapping[str, tuple[DataFile, BitMap64]]) -> None:
-        """Have other rows of files be dead: more of them, or fewer in a table that has gone back."""
-        for path, (file, now) in dead.items():
-            segment = self._by_path[path]
-            self._by_path[path] = attrs.evolve(segment, file=file, dead=now)
-            if self._index is not None:
-                self._index.remove(segment.slots[positions_in(now - segment.dead)])
-            self._add(path, positions_in(segment.dead - now))
 
     def _add(self, path: str, at: Positions) -> None:
         """Have the index find rows of a segment; if it has no room for them, it is made anew when it is needed."""

@@ -203,7 +203,7 @@ class ReadsKeys(OpenedState, ExpiresKeys):
     def expired_rows(self, until: int) -> pa.Table:
         """Return the rows of keys whose time is at or before another one; see :class:`ExpiresKeys`."""
         return with_txids(
-            self._reading(lambda: self._cache.segments(self._source()).over(self.declared.expires, until))
+            self._reading(lambda: self._cache.mirror.of(self._source()).over(self.declared.expires, until))
         )
 
 
@@ -215,8 +215,8 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         cache = TableCache(rows, DataFolder(writer.location, declared.sizes), declared.cached_keys_max)
         options = {
             "time": declared.expires,
-            "kept": lambda portions: cache.held.kept(portions),  # noqa: PLW0108 - loading replaces what is held
-            "held": lambda file: cache.held.rows_of(file.path),
+            "kept": lambda portions: cache.mirror.held.kept(portions),  # noqa: PLW0108 - loading replaces what is held
+            "held": lambda file: cache.mirror.held.rows_of(file.path),
         }
         has_vectors = declared.deletion_vectors
         sizes = declared.sizes
@@ -244,7 +244,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
 
     def rows_among(self, keys: pa.Table) -> tuple[Positions, pa.Table]:
         """Return the rows of those of some keys that exist as of this coordinator's last write."""
-        at, rows = self._writer.reading(lambda: self._cache.segments(self._head).found_among(keys))
+        at, rows = self._writer.reading(lambda: self._cache.mirror.of(self._head).found_among(keys))
         return at, with_txids(rows)
 
     def rows_as_kept(self, rows: pa.Table) -> pa.Table | None:
@@ -319,7 +319,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
 
     def why_not_adopted(self) -> str | None:
         """Name a key that somebody else has put once more; see :meth:`CanBeRepaired.why_not_adopted`."""
-        rows = self._writer.reading(lambda: self._cache.segments(self._head).rows)
+        rows = self._writer.reading(lambda: self._cache.mirror.of(self._head).rows)
         counts = rows.group_by(list(self._rows.key)).aggregate([([], "count_all")])
         twice = counts.filter(pc.greater(counts["count_all"], 1)).drop_columns(["count_all"]).slice(0, 1)
         return f"a key would be there more than once, such as {python_rows(twice)[0]}" if twice.num_rows else None
@@ -347,7 +347,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         """Write rows, and what becomes of the files that they touch: which rows are dead, or the others once more."""
         keys, data, files = list(self._rows.key), self._data, self._head.files
         gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(keys)
-        replacement = self._cache.segments(self._head).replaced(
+        replacement = self._cache.mirror.of(self._head).replaced(
             writes.rows, with_vectors=self.declared.deletion_vectors
         )
         removed = [files[path] for path in replacement.dead]

@@ -17,33 +17,15 @@ _ENTRIES_MAX, _BYTES_MAX = 2_000, 16 * 1024 * 1024
 """How many entries are in memory at most, and their bytes; upkeep asks the store for older ones."""
 
 
-class OwnEntries:
+class OwnEntries(dict[str, bytes]):
     """The last entries that were put, by path; safe for several threads."""
-
-    def __init__(self) -> None:
-        self._by_path: dict[str, bytes] = {}
-        self._bytes = 0
 
     def keep(self, path: str, content: bytes) -> None:
         """Remember an entry that was just put; the oldest ones are forgotten."""
-        self.drop(path)
-        self._by_path[path] = content
-        self._bytes += len(content)
-        while self._by_path and (len(self._by_path) > _ENTRIES_MAX or self._bytes > _BYTES_MAX):
-            self.drop(next(iter(self._by_path)))
-
-    def get(self, path: str) -> bytes | None:
-        """Return an entry; None if it is not remembered."""
-        return self._by_path.get(path)
-
-    def drop(self, path: str) -> None:
-        """Forget an entry, if it is remembered."""
-        self._bytes -= len(self._by_path.pop(path, b""))
-
-    def clear(self) -> None:
-        """Forget all."""
-        for path in list(self._by_path):
-            self.drop(path)
+        self.pop(path, None)
+        self[path] = content
+        while len(self) > _ENTRIES_MAX or sum(map(len, [*self.values()])) > _BYTES_MAX:
+            self.pop(next(iter(self)), None)
 
 
 @attrs.frozen
@@ -55,7 +37,7 @@ class _RememberingFolder(ObjectFolder):
         return super().get(path) if known is None else known
 
     def delete(self, path: str, *, is_durable: bool = False) -> None:
-        self.entries.drop(path)
+        self.entries.pop(path, None)
         super().delete(path, is_durable=is_durable)
 
 

@@ -74,6 +74,11 @@ class Fence:
                 f"{marker}; this one has epoch {self.epoch} and writes nothing more",
             )
 
+    def put(self, location: Location, version: int, change: Change) -> bool:
+        """Put a version of a table that nobody writes to by a writer; return False if somebody else was faster."""
+        entry = self.entry(change, version, int(time.time() * 1000))
+        return location.folder.put_if_absent(entry_path(version), entry)
+
     def entry(self, change: Change, version: int, time_ms: int) -> bytes:
         """Return the log entry of a version that this coordinator makes; see :func:`entry_of`."""
         told = {EPOCH_KEY: self.epoch, TXID_KEY: change.txid, RESTORED_KEY: change.restored, TURN_KEY: change.turn}

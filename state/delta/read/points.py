@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from state.delta.log.data_files import DataFolder, Presence, files_of
-from state.delta.log.entries import LogEntry, log_entries, read_entry, standing, version_after
+from state.delta.log.entries import LogEntry, actions_of, log_entries, read_entry, standing, version_after
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
 from state.delta.log.ownership import Numbers, Owner
@@ -266,17 +266,15 @@ class TableVersions:
             return None if before is None else attrs.evolve(self, table=before).as_of(txid)
         # The wanted version is usually one of the last few: so the first steps are short, and each doubles.
         step = 1
-        found: DeltaTable | None = None
         low, high = first, len(versions)
-        while low < high:  # the wanted version is in versions[low:high] or is ``found``, the one before those
+        while low < high:  # the wanted version is in versions[low:high], or is the one before those
             middle = max((low + high) // 2, high - step)
             step *= 2
-            table = self._kept(versions[middle])
-            if table is not None and (self.txid_of(table) or 0) > txid:
+            if self._txid_at(versions[middle]) > txid:
                 high = middle
             else:
-                found = table
                 low = middle + 1
+        found = self._kept(versions[low - 1]) if low > first else None
         return None if found is None else self._with_files(found)
 
     def exact_as_of(self, txid: int) -> DeltaTable | None:
@@ -340,6 +338,19 @@ class TableVersions:
         if written is None or DataFolder(self.location).missing(files_of(self.location, found).values()) is None:
             return found
         return self._kept(written) or found
+
+    def _txid_at(self, version: int) -> int:
+        """Return the last transaction of a version, 0 if it has none or is not kept.
+
+        Mostly its own entry says it: to open a version takes 20 ms in a log of a thousand, as many as an hour leaves.
+        """
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            own = ({"txn": action} for action in actions_of(self.location, version, "txn"))
+            txid = Numbers.in_entry(own, self.owner.application).txid
+            if txid is not None:
+                return txid
+        table = self._kept(version)
+        return 0 if table is None else self.txid_of(table) or 0
 
     def _kept(self, version: int) -> DeltaTable | None:
         try:

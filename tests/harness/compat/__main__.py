@@ -1,22 +1,20 @@
-"""The Spark tests with other versions of Spark, each in an environment of its own: what a user's pip makes.
+"""The Spark tests with other versions of Spark, each in an environment of its own.
 
 \b
     python -m tests.harness.compat 3.5.1 4.1.4          every test that starts Spark, with the lowest version beside another
     python -m tests.harness.compat --quick 3.5.1        the tests that depend on Spark's insides: DataFrames, sessions, Delta
     python -m tests.harness.compat --test PATH 4.2.0    some tests
 
-An environment has this project with its tests' extra, that version of pyspark, and the delta-spark that pip finds
+An environment has this project with its tests' extra, that version of pyspark, and the delta-spark that is found
 beside it, if there is one. It is kept in ``build/compat`` and used again until pyproject.toml changes.
 """
 
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
-import venv
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -24,6 +22,7 @@ from threading import Lock
 import click
 
 ROOT = Path(__file__).parents[3]
+UV = Path(sys.executable).with_name("uv")
 ENVIRONMENTS = ROOT / "build" / "compat"
 
 QUICK = (
@@ -60,14 +59,23 @@ class Environment:
         mark = self._folder / "made-of"
         if mark.exists() and mark.read_text() == wanted:
             return
-        shutil.rmtree(self._folder, ignore_errors=True)
-        venv.create(self._folder, with_pip=True)
-        # Of pyspark's sources, which are 400 MB, pip would make a wheel after each of the questions below.
-        self._pip("wheel", "--no-deps", f"--wheel-dir={self._wheels}", f"pyspark=={self.version}")
+        # Of pyspark's sources, which are 400 MB, pip keeps the wheel for the next environment.
+        wheel = (
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            f"--wheel-dir={self._wheels}",
+            f"pyspark=={self.version}",
+        )
+        subprocess.run([sys.executable, *wheel], check=False)
+        uv = [UV, "venv", "--quiet", "--clear", f"--python={sys.executable}", self._folder]
+        subprocess.run(uv, check=True)
         if not self._install(".[test,spark-delta]"):
             print(f"Spark {self.version}: there is no delta-spark for it; without", flush=True)
             if not self._install(".[test]"):
-                raise click.ClickException(f"pip can't install this project with Spark {self.version}")
+                raise click.ClickException(f"this project can't be installed with Spark {self.version}")
         mark.write_text(wanted)  # last: an install that was interrupted is made again
 
     def test(self, tests: tuple[str, ...]) -> tuple[bool, str]:
@@ -83,17 +91,15 @@ class Environment:
 
     def packages(self) -> str:
         """Return the versions of the installed packages that matter here."""
-        command = [self.python, "-m", "pip", "list", "--format=freeze"]
+        command = [UV, "pip", "freeze", "--quiet", f"--python={self.python}"]
         listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         matter = re.compile(r"^(pyspark|delta.spark|py4j|numpy|pandas|pyarrow|deltalake)==", re.IGNORECASE)
         return " ".join(line for line in listed.splitlines() if matter.match(line))
 
     def _install(self, what: str) -> bool:
-        return self._pip("install", f"--find-links={self._wheels}", what, f"pyspark=={self.version}")
-
-    def _pip(self, *command: str) -> bool:
-        pip = [self.python, "-m", "pip", "--quiet", *command]
-        return subprocess.run(pip, cwd=ROOT, check=False).returncode == 0
+        to = [f"--python={self.python}", f"--find-links={self._wheels}"]
+        command = [UV, "pip", "install", "--quiet", *to, what, f"pyspark=={self.version}"]
+        return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
 
 
 @click.command(help=__doc__)

@@ -20,9 +20,9 @@ from tests.state.delta.spark_session import ids_where, rows_at
 from tests.state.delta.vector_tables import mark_dead
 from tests.transactional.recovery.altered_tables import put_entry, with_properties
 from txtopo import Fields
-from txtopo.api.state import growing
 from txtopo.api.values import TransactionalValue
 from txtopo.errors import ConfigError, FailedException, LostLead, StateAccessError
+from txtopo.transactional.recovery.tables import growing
 
 WAYS = ("whole", "files")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from txtopo.api.state import State, TableDescription, growing
+from txtopo.api.state import State, TableDescription
 from txtopo.assembly.start import recover_alone
 from txtopo.assembly.storage import states_of
 from txtopo.cli.command import Command
 from txtopo.cli.mend.agreement import say_done
 from txtopo.cli.target import takes_target
 from txtopo.topology.user_code.loading import Target
+from txtopo.transactional.recovery.tables import growing
 
 
 @click.command("evolve", cls=Command)

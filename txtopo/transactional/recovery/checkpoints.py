@@ -9,7 +9,7 @@ import attrs
 
 from txtopo.api.components.planned import NEVER, Planned
 from txtopo.api.state import TableDescription
-from txtopo.journal.entries import JournalEntry, JournalHeader, JournalPart
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalPart, JournalTable
 from txtopo.journal.journal import counting_parts
 from txtopo.journal.turns import UNKNOWN, Timeline
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
@@ -89,6 +89,48 @@ def checkpoints_in(  # noqa: PLR0913 - what a journal is read with
             last = entry.transactions[-1]
             found[entry.last] = _checkpoint(header, entry.last, last.metadata, last.planned, marks)
     return [attrs.evolve(found[txid], timeline=timeline) for txid in sorted(found, reverse=True)]
+
+
+def header_after(  # noqa: PLR0913 - what a header says
+    mark: CommittedMark,
+    owner: tuple[str, str, int],
+    spouts: Mapping[str, str],
+    addresses: Mapping[str, str],
+    timeline: Timeline | None = None,
+    *,
+    undone_until: int = 0,
+    store: str = "",
+) -> JournalHeader:
+    """Return what a part of a journal begins with that goes on after a mark.
+
+    Args:
+        mark: the last committed transaction, with the marks of the states that are there.
+        owner: the topology, its incarnation, and the epoch of who writes.
+        spouts: the kind of each spout.
+        addresses: those of the tables, by state.
+        timeline: the turns and renames so far.
+        undone_until: see :class:`JournalHeader`.
+        store: likewise.
+    """
+    topology_id, incarnation, epoch = owner
+    timeline = timeline or Timeline()
+    marks = mark.states
+    return JournalHeader(
+        topology=topology_id,
+        incarnation=incarnation,
+        epoch=epoch,
+        spouts=spouts,
+        committed=mark.txid,
+        metadata=mark.metadata,
+        planned=mark.planned,
+        undone_until=undone_until,
+        tables={name: JournalTable(place, marks[name].identity) for name, place in addresses.items() if name in marks},
+        states={name: state.txid for name, state in marks.items()},
+        begun_after={name: state.begun_after for name, state in marks.items() if state.begun_after},
+        turns=timeline.turns,
+        renames=timeline.renames,
+        store=store,
+    )
 
 
 def _of_incarnation(parts: Sequence[JournalPart], topology_id: str, incarnation: str) -> list[JournalPart]:

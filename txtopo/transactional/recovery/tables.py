@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 
 from txtopo.api.state import State, StateTable, TableDescription
@@ -43,3 +44,11 @@ def refuse_what_stays(tables: Iterable[StateTable]) -> None:
         why = table.why_it_stays()
         if why is not None and table.describe() is not None:
             raise ConfigError(f"{why}; nothing was changed")
+
+
+def growing(state: State) -> State:
+    """Return a state whose table gets what is declared and can be had: new columns, and deletion vectors or none."""
+    grown = copy.copy(state)
+    grown.schema_evolution = "add"
+    grown.turns_vectors = True
+    return grown

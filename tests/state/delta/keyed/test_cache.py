@@ -278,7 +278,7 @@ def test_wide_rows_are_taken_from_chunks(tmp_path, monkeypatch) -> None:
         state.hold_rows(bytes_max)
         state.write(1, values)
         assert state.multi_get([*reversed(values)]) == [*reversed(values.values())]
-        (segment,) = state._cache._mirror.held._by_path.values()
+        (segment,) = state._cache.mirror.held._by_path.values()
         assert max(rows.nbytes for _, rows in segment.chunks) <= 1 << 13
         state.write(2, {"k7": None, "k8": TransactionalValue(2, "new")})
         assert state.multi_get(["k7", "k8", "k9"]) == [None, (2, "new"), values["k9"]]

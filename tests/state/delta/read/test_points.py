@@ -51,6 +51,18 @@ def test_the_points_of_a_table(tmp_path):
 
 
 @pytest.mark.slow
+def test_of_many_versions_only_the_wanted_one_is_opened(tmp_path, monkeypatch):
+    """To open one takes as long as to read a hundred of the log's entries, which say what is sought."""
+    path, opened, handle = tmp_path / "t", [], Location.handle
+    filled(path, range(1, 40)).close()
+    monkeypatch.setattr(
+        Location, "handle", lambda location, version=None: opened.append(version) or handle(location, version)
+    )
+    assert read_table(path, 20).num_rows == 21
+    assert opened == [None, 21]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [(), (4,), (4, 5), (7,)])
 def test_versions_whose_files_are_gone_are_no_points(tmp_path, held):
     """Though the log still has their entries, which stay for minutes: only those of points among them are, and are read."""

@@ -50,6 +50,11 @@ class Table(SimulatedStateTable):
     def kept(self, txids):
         return self._kept.intersection(txids)
 
+    def undone_to(self, epoch: int) -> None:
+        """Return None: nobody has gone back."""
+
+    turned_to = undone_to
+
 
 @attrs.frozen
 class Subject(RepairSubject):

@@ -62,9 +62,14 @@ class RepairSubject:
         """Return the tables that can be inspected, by state."""
         return tables_of(self.states)
 
+    @property
+    def journal_folder(self) -> Folder:
+        """The folder of its journal."""
+        return find_journal(self.metadata_dir, self.topology_id)
+
     def journal(self, is_meant: Callable[[JournalHeader], bool] = lambda _: True) -> JournalSearch:
         """Return its journal, or those files of it whose header is meant."""
-        return JournalSearch(find_journal(self.metadata_dir, self.topology_id), is_meant)
+        return JournalSearch(self.journal_folder, is_meant)
 
     def around(self, txids: Iterable[int]) -> list[JournalPart]:
         """Return what its journal says of some transactions; see :meth:`JournalSearch.around`."""

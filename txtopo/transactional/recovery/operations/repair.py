@@ -22,18 +22,18 @@ from typing import assert_never
 
 import attrs
 
-from txtopo.api.state import CanBeRepaired, OpenedState
+from txtopo.api.state import CanBeRepaired, OpenedState, StateTable
 from txtopo.api.store import Change
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.journal.backfills import set_backfills_aside
-from txtopo.journal.entries import JournalHeader, JournalTable
-from txtopo.journal.folders import find_journal, set_aside
+from txtopo.journal.folders import set_aside
 from txtopo.journal.journal import journal_files
 from txtopo.journal.turns import Timeline, Turn
 from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 from txtopo.text.words import NOTHING_CHANGED
 from txtopo.transactional.recovery import plans
+from txtopo.transactional.recovery.checkpoints import header_after
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.membership import end_begin, fence_former_table, join, set_former_aside
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
@@ -55,51 +55,187 @@ def carry_out(
     """
     if isinstance(plan, plans.GoTo | plans.Adopt) and not plan.epoch:
         plan = attrs.evolve(plan, epoch=coordinator_state.epoch)
+    repair = _Repair(subject, coordinator_state, subject.tables())
     match plan:
         case plans.GoTo():
-            _go_to(subject, coordinator_state, plan, of_spout)
+            repair.go_to(plan, of_spout)
         case plans.StartAnew():
-            _record(coordinator_state, plan)
-            _start_anew(subject, coordinator_state, plan)
+            repair.start_anew(plan)
         case plans.BeginEmpty():
-            _begin_empty(subject, coordinator_state, plan)
+            repair.begin_empty(plan)
         case plans.Join():
-            journal = find_journal(subject.metadata_dir, subject.topology_id)
-            join(journal, coordinator_state, plan, subject.tables())
+            join(subject.journal_folder, coordinator_state, plan, repair.tables)
         case plans.Adopt():
-            _adopt(subject, coordinator_state, plan)
+            repair.adopt(plan)
         case _:
             assert_never(plan)
 
 
-def _record(coordinator_state: CoordinatorState, plan: plans.GoTo | plans.StartAnew | plans.Adopt) -> None:
-    # A crash before this leaves a topology that nobody has touched. From here on, no run starts until the plan is done.
-    with durable_step("repair.begin"):
-        plans.record_plan(coordinator_state, plan)
+@attrs.frozen
+class _Repair:
+    """The steps of plans."""
 
+    subject: RepairSubject
+    coordinator_state: CoordinatorState
+    tables: Mapping[str, StateTable]
 
-def _go_to(
-    subject: RepairSubject, coordinator_state: CoordinatorState, plan: plans.GoTo, of_spout: Sequence[Change]
-) -> None:
-    names = _known(subject, coordinator_state) if plan.is_as_it_is else list(subject.tables())
-    known = [name for name in names if name in plan.states]
-    staying = [] if plan.is_as_it_is else [name for name in subject.states if name not in subject.tables()]
-    durable = [name for name in staying if subject.states[name].is_durable]
-    # A crash after this leaves the rows that others have changed refused, as they were, in a table that can be opened.
-    for name in known:
-        with durable_step("repair.alteration"):
-            subject.tables()[name].take_back(coordinator_state.epoch)
-    # All tables are fenced before the first is rolled back, so no older coordinator writes to any of them in between.
-    with _opened(subject, coordinator_state, plan.incarnation, [*known, *durable]) as opened:
-        _record(coordinator_state, plan)
-        _set_forgotten_aside(subject, coordinator_state, plan)
-        # After a crash, some tables are at their transaction and others are not; the next repair rolls back the rest.
+    def go_to(self, plan: plans.GoTo, of_spout: Sequence[Change]) -> None:
+        states = self.subject.states
+        known = [name for name in (self._known() if plan.is_as_it_is else self.tables) if name in plan.states]
+        staying = [] if plan.is_as_it_is else [name for name in states if name not in self.tables]
+        durable = [name for name in staying if states[name].is_durable]
+        # A crash after this leaves the rows that others have changed refused, as they were, in a table that can be
+        # opened.
         for name in known:
-            _roll_back(name, opened[name], plan)
-        if plan.is_as_it_is:
-            _end_as_it_is(coordinator_state, opened)
-        else:
-            _end_elsewhere(subject, coordinator_state, plan, of_spout, opened)
+            with durable_step("repair.alteration"):
+                self.tables[name].take_back(self.coordinator_state.epoch)
+        # All tables are fenced before the first is rolled back, so no older coordinator writes to any of them in
+        # between.
+        with self._opened(plan.incarnation, [*known, *durable]) as opened:
+            self._record(plan)
+            self._set_forgotten_aside(plan)
+            # After a crash, some tables are at their transaction and others are not; the next repair rolls back the
+            # rest.
+            for name in known:
+                _roll_back(name, opened[name], plan)
+            if plan.is_as_it_is:
+                self._end_as_it_is(opened)
+            else:
+                self._end_elsewhere(plan, of_spout, opened)
+
+    def start_anew(self, plan: plans.StartAnew) -> None:
+        subject = self.subject
+        self._record(plan)
+        for name, table in self.tables.items():
+            self._fence(name, table)
+            # A table that an interrupted repair has moved is gone from here, and is skipped.
+            with durable_step("repair.table"):
+                table.set_aside(plan.number)
+        with durable_step("repair.backfill"):
+            set_backfills_aside(subject.metadata_dir, subject.topology_id, None, plan.number)
+        # After a crash the journal is aside already, and the next repair finds none.
+        with durable_step("repair.journal"):
+            set_aside(subject.metadata_dir, subject.topology_id, plan.number)
+        # Last, because the plan is in it. A crash before this leaves the plan, and tables and journal aside already.
+        with durable_step("repair.end"):
+            plans.end_by_setting_aside(self.coordinator_state, plan.number)
+
+    def begin_empty(self, plan: plans.BeginEmpty) -> None:
+        states = self.subject.states
+        begun = {name: states[name] for name in plan.states if name in states}
+        set_former_aside(begun, self.coordinator_state, plan)
+        with self._opened(self.coordinator_state.incarnation, begun) as opened:
+            end_begin(opened, self.coordinator_state, plan)
+
+    def adopt(self, plan: plans.Adopt) -> None:
+        with self._opened(self.coordinator_state.incarnation, self._known()) as opened:
+            changed = {name: state for name, state in opened.items() if name in plan.states}
+            repaired = {name: state for name, state in changed.items() if isinstance(state, CanBeRepaired)}
+            for name, state in repaired.items():
+                why = state.why_not_adopted()
+                if why is not None:
+                    raise StateAccessError(
+                        f"state {name!r}: {why}; leave out --accept-foreign-writes; {NOTHING_CHANGED}"
+                    )
+            self._record(plan)
+            # After a crash, some tables have adopted the changes and others have not; the next repair does the rest.
+            for name in opened:
+                with durable_step("repair.table"):
+                    if name in repaired:
+                        repaired[name].adopt()
+            self._end_as_it_is(opened)
+
+    def _record(self, plan: plans.GoTo | plans.StartAnew | plans.Adopt) -> None:
+        # A crash before this leaves a topology that nobody has touched. From here on, no run starts until the plan is
+        # done.
+        with durable_step("repair.begin"):
+            plans.record_plan(self.coordinator_state, plan)
+
+    def _known(self) -> list[str]:
+        """Return the states with tables, without new ones."""
+        committed = self.coordinator_state.committed()
+        return [name for name in self.tables if name in committed.states or not committed.txid]
+
+    @contextlib.contextmanager
+    def _opened(self, incarnation: str, names: Iterable[str]) -> Iterator[dict[str, OpenedState]]:
+        """Open states, and close them at the end, whatever is raised; also if one of them can't be opened."""
+        subject, opened = self.subject, dict[str, OpenedState]()
+        with contextlib.ExitStack() as stack:
+            for name in names:
+                state = subject.states[name]
+                opened[name] = state.open(subject.topology_id, name, incarnation, self.coordinator_state.epoch)
+                stack.callback(opened[name].close)
+            yield opened
+
+    def _fence(self, name: str, table: StateTable) -> bool:
+        """Open a table that is about to be set aside as a fence; return whether it is there."""
+        description = table.describe()
+        if description is not None:
+            fence_former_table(self.coordinator_state, name, self.subject.states[name], description)
+        return description is not None
+
+    def _set_forgotten_aside(self, plan: plans.GoTo) -> None:
+        """Move aside what states have that joined by a backfill after the transaction of the plan."""
+        for name, table in self.tables.items():
+            if name in plan.forgotten and self._fence(name, table):
+                # What was moved is gone from here, and the next repair skips it.
+                with durable_step("repair.table"):
+                    table.set_aside(plan.number)
+        if plan.forgotten:
+            # After the tables: a crash before this leaves evidence of tables that are aside, which the next repair
+            # moves.
+            with durable_step("repair.backfill"):
+                subject = self.subject
+                set_backfills_aside(subject.metadata_dir, subject.topology_id, plan.forgotten, plan.number)
+
+    def _end_as_it_is(self, opened: Mapping[str, OpenedState]) -> None:
+        """Take the plan off the record, with marks of the tables' current versions."""
+        before = self.coordinator_state.committed()
+        marks = dict(before.states)
+        for name, state in opened.items():
+            last, known = state.last_txid, marks.get(name)
+            # The group in progress has written this table already. Recovery will finish the group and then raise the
+            # txid.
+            if known is not None and (known.txid or 0) != (last or 0):
+                last = known.txid
+            if known is not None or last is not None:
+                known = known or StateMark("", None)
+                marks[name] = attrs.evolve(known, identity=state.identity, txid=last, version=state.version)
+        # A crash before this leaves the plan on record, with marks of old versions; the next repair finds every table
+        # where it should be.
+        with durable_step("repair.end"):
+            plans.end_plan(self.coordinator_state, attrs.evolve(before, states=marks))
+
+    def _end_elsewhere(self, plan: plans.GoTo, of_spout: Sequence[Change], opened: Mapping[str, OpenedState]) -> None:
+        """Replace the coordinator state, and the plan in it, by that of the plan's transaction."""
+        subject, coordinator_state = self.subject, self.coordinator_state
+        # Marks of another incarnation are of other tables.
+        is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
+        before = coordinator_state.committed().states if is_same else {}
+        marks = _marks_at(plan, before, opened)
+        # What is in this process's memory is not what a run has.
+        in_memory = {n for n, state in subject.states.items() if n not in self.tables and not state.is_durable}
+        marks |= {name: before[name] for name in in_memory & before.keys()}
+        turned = tuple(state.identity for name, state in opened.items() if name in self.tables)
+        turn = Turn(coordinator_state.epoch, plan.txid, turned)
+        timeline = Timeline(turns=plan.turns, renames=plan.renames).after(turn)
+        mark = CommittedMark(plan.txid, plan.metadata, marks, plan.planned)
+        # The journal comes first: once the plan is off the record, no repair would add this part any more.
+        folder = subject.journal_folder
+        if journal_files(folder):
+            there = attrs.evolve(mark, states={name: marks[name] for name in opened})
+            owner = subject.topology_id, plan.incarnation, timeline.epoch
+            undone_until = plan.until if plan.until > plan.txid else 0
+            header = header_after(there, owner, plan.spouts, subject.addresses, timeline, undone_until=undone_until)
+            # A crash after this leaves a part without entries. The next repair has a higher epoch and adds another one,
+            # and the newest counts.
+            with durable_step("repair.journal"):
+                JournalWriter(folder, header, PART_BYTES_MAX)
+        # In one step: until then the plan is on record, so that a run can't mix the old state with the repaired tables.
+        with durable_step("repair.end"):
+            plans.end_by_replacing(
+                coordinator_state, plan.incarnation, plan.spouts, mark, timeline, plan.number, of_spout
+            )
 
 
 def _roll_back(name: str, state: OpenedState, plan: plans.GoTo) -> None:
@@ -109,125 +245,6 @@ def _roll_back(name: str, state: OpenedState, plan: plans.GoTo) -> None:
         state.roll_back(plan.states.get(name, 0))
         if plan.until > plan.txid and not plan.is_as_it_is:
             state.record_turn(plan.txid)
-
-
-def _end_as_it_is(coordinator_state: CoordinatorState, opened: Mapping[str, OpenedState]) -> None:
-    """Take the plan off the record, with marks of the tables' current versions."""
-    before = coordinator_state.committed()
-    mark = attrs.evolve(before, states=_marks_as_they_are(before, opened))
-    # A crash before this leaves the plan on record, with marks of old versions; the next repair finds every table where
-    # it should be.
-    with durable_step("repair.end"):
-        plans.end_plan(coordinator_state, mark)
-
-
-def _end_elsewhere(
-    subject: RepairSubject,
-    coordinator_state: CoordinatorState,
-    plan: plans.GoTo,
-    of_spout: Sequence[Change],
-    opened: Mapping[str, OpenedState],
-) -> None:
-    """Replace the coordinator state, and the plan in it, by that of the plan's transaction."""
-    before, tables = coordinator_state.committed(), subject.tables()
-    # Marks of another incarnation are of other tables.
-    is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
-    marks = _marks_at(plan, before.states if is_same else {}, opened)
-    if is_same:  # what is in this process's memory is not what a run has
-        in_memory = {n for n, state in subject.states.items() if n not in tables and not state.is_durable}
-        marks |= {name: before.states[name] for name in in_memory & before.states.keys()}
-    turned = tuple(state.identity for name, state in opened.items() if name in tables)
-    turn = Turn(coordinator_state.epoch, plan.txid, turned)
-    timeline = Timeline(turns=plan.turns, renames=plan.renames).after(turn)
-    # The journal comes first: once the plan is off the record, no repair would add this part any more.
-    _enter(subject, timeline, plan, opened, marks)
-    # In one step: until then the plan is on record, so that a run can't mix the old state with the repaired tables.
-    with durable_step("repair.end"):
-        plans.end_by_replacing(
-            coordinator_state,
-            plan.incarnation,
-            plan.spouts,
-            CommittedMark(plan.txid, plan.metadata, marks, plan.planned),
-            timeline,
-            plan.number,
-            of_spout,
-        )
-
-
-def _set_forgotten_aside(subject: RepairSubject, coordinator_state: CoordinatorState, plan: plans.GoTo) -> None:
-    """Move aside what states have that joined by a backfill after the transaction of the plan."""
-    for name, table in subject.tables().items():
-        description = table.describe() if name in plan.forgotten else None
-        if description is not None:
-            fence_former_table(coordinator_state, name, subject.states[name], description)
-            # What was moved is gone from here, and the next repair skips it.
-            with durable_step("repair.table"):
-                table.set_aside(plan.number)
-    if plan.forgotten:
-        # After the tables: a crash before this leaves evidence of tables that are aside, which the next repair moves.
-        with durable_step("repair.backfill"):
-            set_backfills_aside(subject.metadata_dir, subject.topology_id, plan.forgotten, plan.number)
-
-
-def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, plan: plans.StartAnew) -> None:
-    for name, table in subject.tables().items():
-        description = table.describe()
-        if description is not None:
-            fence_former_table(coordinator_state, name, subject.states[name], description)
-        # A table that an interrupted repair has moved is gone from here, and is skipped.
-        with durable_step("repair.table"):
-            table.set_aside(plan.number)
-    with durable_step("repair.backfill"):
-        set_backfills_aside(subject.metadata_dir, subject.topology_id, None, plan.number)
-    # After a crash the journal is aside already, and the next repair finds none.
-    with durable_step("repair.journal"):
-        set_aside(subject.metadata_dir, subject.topology_id, plan.number)
-    # Last, because the plan is in it. A crash before this leaves the plan, and tables and journal aside already.
-    with durable_step("repair.end"):
-        plans.end_by_setting_aside(coordinator_state, plan.number)
-
-
-def _begin_empty(subject: RepairSubject, coordinator_state: CoordinatorState, plan: plans.BeginEmpty) -> None:
-    begun = {name: subject.states[name] for name in plan.states if name in subject.states}
-    set_former_aside(begun, coordinator_state, plan)
-    with _opened(subject, coordinator_state, coordinator_state.incarnation, begun) as opened:
-        end_begin(opened, coordinator_state, plan)
-
-
-def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: plans.Adopt) -> None:
-    names = _known(subject, coordinator_state)
-    with _opened(subject, coordinator_state, coordinator_state.incarnation, names) as opened:
-        for name in plan.states:
-            state = opened.get(name)
-            why = state.why_not_adopted() if isinstance(state, CanBeRepaired) else None
-            if why is not None:
-                raise StateAccessError(f"state {name!r}: {why}; leave out --accept-foreign-writes; {NOTHING_CHANGED}")
-        _record(coordinator_state, plan)
-        # After a crash, some tables have adopted the changes and others have not; the next repair does the rest.
-        for name, state in opened.items():
-            with durable_step("repair.table"):
-                if name in plan.states and isinstance(state, CanBeRepaired):
-                    state.adopt()
-        _end_as_it_is(coordinator_state, opened)
-
-
-def _known(subject: RepairSubject, coordinator_state: CoordinatorState) -> list[str]:
-    """Return the states with tables, without new ones."""
-    committed = coordinator_state.committed()
-    return [name for name in subject.tables() if name in committed.states or not committed.txid]
-
-
-@contextlib.contextmanager
-def _opened(
-    subject: RepairSubject, coordinator_state: CoordinatorState, incarnation: str, names: Iterable[str]
-) -> Iterator[dict[str, OpenedState]]:
-    """Open states, and close them at the end, whatever is raised; also if one of them can't be opened."""
-    with contextlib.ExitStack() as stack:
-        opened = {}
-        for name in names:
-            opened[name] = subject.states[name].open(subject.topology_id, name, incarnation, coordinator_state.epoch)
-            stack.callback(opened[name].close)
-        yield opened
 
 
 def _marks_at(
@@ -251,54 +268,3 @@ def _marks_at(
         begun_after = 0 if before is None else before.begun_after
         marks[name] = StateMark(state.identity, state.last_txid, state.version, None, begun_after)
     return marks
-
-
-def _marks_as_they_are(before: CommittedMark, opened: Mapping[str, OpenedState]) -> dict[str, StateMark]:
-    """Return the marks with the tables' current versions."""
-    marks = dict(before.states)
-    for name, state in opened.items():
-        last, known = state.last_txid, marks.get(name)
-        # The group in progress has written this table already. Recovery will finish the group and then raise the txid.
-        if known is not None and (known.txid or 0) != (last or 0):
-            last = known.txid
-        if known is not None or last is not None:
-            marks[name] = attrs.evolve(
-                known or StateMark("", None), identity=state.identity, txid=last, version=state.version
-            )
-    return marks
-
-
-def _enter(
-    subject: RepairSubject,
-    timeline: Timeline,
-    plan: plans.GoTo,
-    opened: Mapping[str, OpenedState],
-    marks: Mapping[str, StateMark],
-) -> None:
-    """Begin a new part of the journal with the repaired state, if there is a journal."""
-    folder = find_journal(subject.metadata_dir, subject.topology_id)
-    if not journal_files(folder):
-        return
-    header = JournalHeader(
-        topology=subject.topology_id,
-        incarnation=plan.incarnation,
-        epoch=timeline.epoch,
-        spouts=plan.spouts,
-        committed=plan.txid,
-        metadata=plan.metadata,
-        planned=plan.planned,
-        undone_until=plan.until if plan.until > plan.txid else 0,
-        tables={
-            name: JournalTable(subject.addresses[name], state.identity)
-            for name, state in opened.items()
-            if name in subject.addresses
-        },
-        states={name: state.last_txid for name, state in opened.items()},
-        begun_after={name: marks[name].begun_after for name in opened if marks[name].begun_after},
-        turns=timeline.turns,
-        renames=timeline.renames,
-    )
-    # A crash after this leaves a part without entries. The next repair has a higher epoch and adds another one, and the
-    # newest counts.
-    with durable_step("repair.journal"):
-        JournalWriter(folder, header, PART_BYTES_MAX)
