@@ -20,7 +20,7 @@ from committers.aggregates.retracting import count_name, overdrawn, retracting
 from committers.changes import CHANGES, DIFF, emit_changes, emit_expired
 from committers.inputs import field_mistakes
 from committers.spill import ReducingCommitter
-from committers.waiting import TUPLES_WAITING_MAX, converted
+from committers.waiting import converted
 from state import DeltaState
 from txtopo import (
     BatchOutputCollector,
@@ -248,7 +248,7 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
             self.fold(self._key_of(values), values[self._value_at])
             return
         self._tuples.append([values[position] for position in self._inputs_at])
-        if len(self._tuples) >= TUPLES_WAITING_MAX:
+        if len(self._tuples) >= self.limits.tuples_waiting:
             self._take_tuples()
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
@@ -371,7 +371,7 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
         transaction, also if it is caught.
         """
         self._pairs.append((key, value))
-        if len(self._pairs) >= TUPLES_WAITING_MAX:
+        if len(self._pairs) >= self.limits.tuples_waiting:
             self._fold_waiting()
 
     def _fold_waiting(self) -> None:

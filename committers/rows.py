@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from committers.inputs import field_mistakes, stream_name
 from committers.spill import SpillingCommitter
-from committers.waiting import TUPLES_WAITING_MAX, converted
+from committers.waiting import converted
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.abilities import ChecksTables, Inputs
 from txtopo.api.arguments import checked_arguments
@@ -82,7 +82,7 @@ class RowsCommitter(SpillingCommitter, ChecksTables):
             self._positions = self._positions_in(tuple.fields)
         values = tuple.values
         self._tuples.append([values[position] for position in self._positions])
-        if len(self._tuples) >= TUPLES_WAITING_MAX:
+        if len(self._tuples) >= self.limits.tuples_waiting:
             self._make_columns()
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:

@@ -12,7 +12,7 @@ import attrs
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from state.delta.log.data_files import DataFile, DataFolder, files_in, needed_in, with_stats
+from state.delta.log.data_files import DataFile, DataFolder, Sizes, files_in, needed_in, with_stats
 from state.delta.log.entries import actions_of, entry_path, log_entries
 from state.delta.log.growth import growth_of, lacking, vectors_turned
 from state.delta.log.location import LOG_FOLDER
@@ -47,11 +47,13 @@ from txtopo.failpoints import durable_step, reach
 class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, GrowsColumns):
     """A Delta table opened by one coordinator, whose marker is written; subclasses say what a write consists of."""
 
-    def __init__(self, declared: State, writer: TableWriter, schema: pa.Schema, upkeep: Upkeep, policy: Policy) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - what its kind makes of it
+        self, declared: State, writer: TableWriter, schema: pa.Schema, sizes: Sizes, upkeep: Upkeep, policy: Policy
+    ) -> None:
         self.declared = declared
         self._location = writer.location
         self._writer = writer
-        self._data = DataFolder(writer.location)
+        self._data = DataFolder(writer.location, sizes)
         self._schema = schema
         past = TablePast(RememberedLog.of(writer.location, writer.own_entries), writer.fence)
         self._log_upkeep = LogUpkeep(past, upkeep)

@@ -18,7 +18,6 @@ from rich.text import Text
 from txtopo.cli.console import Console
 from txtopo.errors import InternalError, NoTopology, TxtopoError
 from txtopo.files.records import dumped, to_json
-from txtopo.inspect.audit.report import CheckLine
 from txtopo.text.extras import extra_of, how_to_install
 from txtopo.text.secrecy import HIDDEN, is_secret, without_secrets
 
@@ -184,13 +183,15 @@ def page_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def tell_page(**told: Any) -> bool:
+def tell_page(**line: Any) -> bool:
     """Tell the page that has begun the command a :class:`CheckLine`, without secrets; False if no page has."""
     context = click.get_current_context(silent=True)
     page = None if context is None else context.meta.get(_PAGE)
     if page is None:
         return False
-    print(dumped(_discreet(to_json(CheckLine(**told)))), file=page, flush=True)
+    from txtopo.inspect.audit.report import CheckLine  # noqa: PLC0415 - 15 ms of each command
+
+    print(dumped(_discreet(to_json(CheckLine(**line)))), file=page, flush=True)
     return True
 
 

@@ -56,22 +56,22 @@ def from_json(value: Any, kind: type[T]) -> T:
 
 
 def dumped(value: Any, **options: Any) -> str:
-    """Return JSON as a text for others, in which NaN and infinite numbers, as users' spouts may record, are texts."""
+    """Return JSON as a text for others, in which NaN and infinite numbers of users are texts, spelt as Spark does."""
 
-    def told(value: Any) -> Any:
+    def without_nan(value: Any) -> Any:
         match value:
             case float():
-                return value if math.isfinite(value) else str(value)
+                return value if math.isfinite(value) else json.dumps(value)
             case dict():
-                return {name: told(part) for name, part in value.items()}
+                return {name: without_nan(part) for name, part in value.items()}
             case list() | tuple():
-                return [told(part) for part in value]
+                return [without_nan(part) for part in value]
         return value
 
     try:
         return json.dumps(value, allow_nan=False, **options)
     except ValueError:
-        return json.dumps(told(value), **options)
+        return json.dumps(without_nan(value), **options)
 
 
 def packed(head: Any, values: Iterable[bytes]) -> bytes:

@@ -39,8 +39,8 @@ def damage_of_log(folder: Path) -> str | None:
     The table may be written meanwhile, and a listing of a folder lacks some of the files that come and go during it. So
     only what two looks find is damage.
     """
-    found = _damage_of_log(folder)
-    return found if found is None or _damage_of_log(folder) == found else None
+    damage = _damage_of_log(folder)
+    return damage if damage is None or _damage_of_log(folder) == damage else None
 
 
 def _damage_of_log(folder: Path) -> str | None:
@@ -76,9 +76,9 @@ def set_checkpoints_aside(folder: Folder) -> bool:
     names = sorted(item.path.removeprefix(f"{LOG_FOLDER}/") for item in folder.list(LOG_FOLDER))
     checkpoints = [name for name in names if _CHECKPOINT.match(name)]
     damaged = [name for name in checkpoints if not _is_parquet(pa.BufferReader(folder.get(f"{LOG_FOLDER}/{name}")))]
-    whole = {int(name[:20]) for name in checkpoints} - {int(name[:20]) for name in damaged}
-    aside = damaged if _is_complete([int(name[:20]) for name in names if _VERSION.match(name)], whole) else []
-    if _LAST_CHECKPOINT in names and not _names_one_of(folder.get(f"{LOG_FOLDER}/{_LAST_CHECKPOINT}"), whole):
+    sound = {int(name[:20]) for name in checkpoints} - {int(name[:20]) for name in damaged}
+    aside = damaged if _is_complete([int(name[:20]) for name in names if _VERSION.match(name)], sound) else []
+    if _LAST_CHECKPOINT in names and not _names_one_of(folder.get(f"{LOG_FOLDER}/{_LAST_CHECKPOINT}"), sound):
         aside = [*aside, _LAST_CHECKPOINT]
     for name in aside:
         # A crash after this leaves both, and the next reader begins again.
@@ -138,11 +138,11 @@ def state_failure(
 
 def unsupported(error: BaseException) -> str | None:
     """Say what to do with a table that delta-rs can't read because of what somebody has turned on; None if it can."""
-    _, is_found, what = plain_text(error).partition("Unsupported: ")
+    _, is_found, reason = plain_text(error).partition("Unsupported: ")
     if not is_found:
         return None
     return (
-        f"somebody has given it a feature that neither txtopo nor delta-rs knows ({what.splitlines()[0]}), so txtopo "
+        f"somebody has given it a feature that neither txtopo nor delta-rs knows ({reason.splitlines()[0]}), so txtopo "
         "has no way back from there. Drop the feature with what has set it, or restore the table from a backup"
     )
 

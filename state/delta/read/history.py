@@ -196,12 +196,12 @@ class FoundTable:
             stored = StoredRows(location, latest, schema, live)
             if versions is None or txid is None:
                 return read(stored)
-            found = _kept_as_of(versions, txid)
-            if found is None:
+            handle = _kept_as_of(versions, txid)
+            if handle is None:
                 if not versions.is_last_write(0, txid):
                     raise _not_kept(versions, txid)
                 return read(attrs.evolve(stored, is_empty=True))
-            stored = attrs.evolve(stored, table=found)
+            stored = attrs.evolve(stored, table=handle)
             return read(rows_between(stored, versions, txid) if is_exact else stored)
 
 
@@ -297,13 +297,13 @@ def rows_between(stored: StoredRows, versions: TableVersions, txid: int) -> Stor
     Raises:
         StateAccessError: the rows cannot be determined; the message names the nearest transactions that can be shown.
     """
-    location, found, latest = versions.location, stored.table, versions.table
+    location, handle, latest = versions.location, stored.table, versions.table
     # Nothing to decide: the version ends exactly there, or no later one exists.
-    reached = versions.txid_of(found) or 0
-    if reached == txid or found.version() >= latest.version():
+    reached = versions.txid_of(handle) or 0
+    if reached == txid or handle.version() >= latest.version():
         return stored
-    following = versions.following(found)
-    if following != found.version() + 1:  # the versions between two points are gone
+    following = versions.following(handle)
+    if following != handle.version() + 1:  # the versions between two points are gone
         if versions.is_last_write(reached, txid):
             return stored
         before, then = versions.points().around(txid)
@@ -316,7 +316,7 @@ def rows_between(stored: StoredRows, versions: TableVersions, txid: int) -> Stor
     if group is not None and txid < group.first:
         return stored
     later = attrs.evolve(stored, table=after)
-    is_taken = versions.numbers_of(after).taken_until > versions.numbers_of(found).taken_until
+    is_taken = versions.numbers_of(after).taken_until > versions.numbers_of(handle).taken_until
     if versions.owner.kind in ROWS_KINDS:
         if not after.metadata().partition_columns and not is_taken:
             return attrs.evolve(later, until=txid)

@@ -13,6 +13,7 @@ from state.delta.keyed.writing import RowWrites
 from state.delta.read import history
 from txtopo import Fields
 from txtopo.files.folder import LocalFolder
+from txtopo.files.records import read_json
 from txtopo.inspect.past.tables import rows
 from txtopo.journal.entries import JournalEntry, JournalHeader, JournalTable, JournalTransaction
 from txtopo.journal.folders import FOLDER
@@ -40,6 +41,16 @@ def test_rows_are_shown_sorted_with_their_txids(command_line, table):
         ["dog", "1", "3"],
     ]
     assert result.stderr == "3 rows; the last transaction is 7\n"
+
+
+def test_numbers_that_json_lacks(command_line, tmp_path):
+    """They are texts, as Spark writes and reads them."""
+    state = DeltaState(tmp_path / "n", Fields("k: string"), Fields("n: double")).open("t", "n", "life", 1)
+    state.write(1, {key: TransactionalValue(1, float(key)) for key in ("nan", "-inf", "1.5")})
+    state.close()
+    lines = command_line("state", str(tmp_path / "n"), "--format", "jsonl").stdout.splitlines()
+    found = [read_json(line) for line in lines]
+    assert {row["k"]: row["n"] for row in found} == {"nan": "NaN", "-inf": "-Infinity", "1.5": 1.5}
 
 
 @pytest.mark.parametrize("form", ["table", "jsonl", "csv"])

@@ -29,5 +29,5 @@ def test_half_a_surrogate_pair():
 def test_numbers_that_json_lacks():
     """Users' metadata may hold them: they are texts, so that whoever asks gets the rest, and can read it."""
     assert json.loads(Json({"metadata": {"0": [math.nan, -math.inf, 1.5]}}).body) == {
-        "metadata": {"0": ["nan", "-inf", 1.5]}
+        "metadata": {"0": ["NaN", "-Infinity", 1.5]}
     }

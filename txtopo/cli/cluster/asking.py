@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from rich.table import Table
 from txtopo.cli.command import Command, format_option, needs_extra, parse_pairs
 from txtopo.cli.console import table_console
 from txtopo.cluster.summaries import TopologySummary
-from txtopo.files.records import to_json
+from txtopo.files.records import dumped, to_json
 from txtopo.text.printable import escaped
 
 DEV_FOLDER = "txtopo-cluster"
@@ -72,7 +71,7 @@ def list_command(connect: Connect, form: str, name: str | None) -> None:
     with connect() as client:
         topologies = client.topologies() if name is None else client.topology(name)
     if form == "json":
-        click.echo(json.dumps(to_json(topologies)))
+        click.echo(dumped(to_json(topologies)))
     elif name is None:
         _print_list(topologies)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Mapping
 
@@ -20,6 +19,7 @@ from state.delta.schema import TXID_FIELD
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, format_option
 from txtopo.cli.console import Console, table_console
 from txtopo.columnar.conversion import python_rows
+from txtopo.files.records import dumped
 from txtopo.inspect.past.difference import Output, is_table
 from txtopo.inspect.past.tables import Kept
 from txtopo.text.printable import escaped
@@ -135,7 +135,7 @@ def _show(shown: pa.Table, form: str, name: str | None = None) -> None:
         case "jsonl":
             for row in python_rows(shown):
                 line = row if name is None else {"state": name, "row": row}
-                click.echo(json.dumps(line, default=str, ensure_ascii=False))
+                click.echo(dumped(line, default=str, ensure_ascii=False))
         case "csv":
             _write_csv(shown)
         case _:

@@ -41,7 +41,7 @@ def audited(
     """
     journal = find_journal(metadata_dir, topology_id)
 
-    def told(state: str, done: int, versions: int) -> None:
+    def tell_progress(state: str, done: int, versions: int) -> None:
         tell(AuditProgress(state, done, versions))
 
     def read_once(_: object) -> AuditReport | None:
@@ -50,7 +50,7 @@ def audited(
             raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to prove")
         committed = _reported(metadata_dir, parts[-1].header)
         tables, departed = tables_of(parts)
-        histories = read_histories(metadata_dir, tables, with_rows=with_rows, departed=departed, tell=told)
+        histories = read_histories(metadata_dir, tables, with_rows=with_rows, departed=departed, tell=tell_progress)
         again = read_journal(journal)
         if again[-1].header.epoch != parts[-1].header.epoch:
             return None
