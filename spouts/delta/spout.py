@@ -39,7 +39,7 @@ from txtopo.api.dataset import Dataset
 from txtopo.api.values import KEYED_KINDS
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 
 @attrs.frozen(order=True)
@@ -394,9 +394,9 @@ class _DeltaEmitter(Emitter):
                     "keep files longer (delta.deletedFileRetentionDuration)"
                 ) from error
             except pa.ArrowException as error:
-                raise InputError(f"{where} can't be read", cause=plain_text(error)) from error
+                raise InputError(f"{where} can't be read", cause=native_text(error)) from error
             except OSError as error:
-                raise SourceFailure(f"{where} can't be read now", cause=plain_text(error)) from error
+                raise SourceFailure(f"{where} can't be read now", cause=native_text(error)) from error
 
 
 def _read_of(metadata: Mapping[str, Any]) -> _Read:

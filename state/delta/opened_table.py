@@ -186,7 +186,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         left = [] if since_secs is None else self._data.left_by_groups(self._head.last_txid or 0, since_secs)
         if not left:
             return
-        writer.look()
+        writer.refresh()
         needed = {file.place for file in self._head.files.values()}
         for version in range(before, self._head.version + 1):
             needed.update(unquote(added["path"]) for added in actions_of(self._location, version, "add"))
@@ -214,7 +214,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         """
         writer = self._writer
         for _ in writer.tries(txid):
-            writer.look()
+            writer.refresh()
             # An earlier repair may have written this version and died before it had synced it.
             is_undisturbed, head = self._is_undisturbed(), self._head
             if (head.last_txid or 0) == (txid or 0) and is_undisturbed:
@@ -237,7 +237,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
     def record_turn(self, txid: int) -> None:
         """Mark that the topology has gone back to a transaction; see :meth:`CanBeRepaired.record_turn`."""
         for _ in self._writer.tries(txid):
-            self._writer.look()
+            self._writer.refresh()
             if self._put(Change(turn=txid)):
                 return
 
@@ -274,7 +274,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         """Record the last transaction again, on top of foreign writes; see :meth:`CanBeRepaired.adopt`."""
         writer = self._writer
         for _ in writer.tries():
-            writer.look()
+            writer.refresh()
             if self._is_undisturbed():
                 writer.make_durable()
                 return
