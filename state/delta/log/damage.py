@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError
 from txtopo.errors import StateFailure
 from txtopo.files.durable import has_descriptor
 from txtopo.files.folder import Folder
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 LOG_FOLDER = "_delta_log"
 """The folder of a table's log; its presence makes a folder a Delta table."""
@@ -133,12 +133,12 @@ def state_failure(
         with contextlib.suppress(OSError):
             found = damage_of_log(folder) or (None if table is None else damage_of_data(folder, table))
     text = message if found is None else f"{message}: {found}; restore it, for example from a backup"
-    return StateFailure(text, txid=txid, cause=f"{type(error).__name__}: {plain_text(error)}")
+    return StateFailure(text, txid=txid, cause=f"{type(error).__name__}: {native_text(error)}")
 
 
 def unsupported(error: BaseException) -> str | None:
     """Say what to do with a table that delta-rs can't read because of what somebody has turned on; None if it can."""
-    _, is_found, reason = plain_text(error).partition("Unsupported: ")
+    _, is_found, reason = native_text(error).partition("Unsupported: ")
     if not is_found:
         return None
     return (

@@ -16,7 +16,7 @@ from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.objects import ObjectFolder, with_secrets
 from txtopo.files.places import is_address, local_path, tidy_address
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 from txtopo.text.printable import escaped
 
 __all__ = ["LOG_FOLDER", "Location", "parent_of"]
@@ -105,7 +105,7 @@ class Location:
             damage = None if self.root is None else damage_of_log(self.root)
             if damage is None:
                 raise
-            raise DeltaError(f"{damage} ({plain_text(error)})") from None
+            raise DeltaError(f"{damage} ({native_text(error)})") from None
 
     def _handle(self, version: int | None) -> DeltaTable:
         """Return a handle; look again if the list of the log's files lacks one in the middle.

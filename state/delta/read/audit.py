@@ -26,7 +26,7 @@ from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.files.folder import Folder
 from txtopo.journal.ending import table_path
 from txtopo.journal.entries import JournalTable
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 
 def read_histories(
@@ -56,7 +56,7 @@ def read_histories(
             histories[name] = reader.read(functools.partial(tell, name), with_rows=with_rows)
         except WORLD_ERRORS as error:
             raise StateAccessError(
-                f"state {name!r}: the log of the table at {location.address} cannot be read", cause=plain_text(error)
+                f"state {name!r}: the log of the table at {location.address} cannot be read", cause=native_text(error)
             ) from error
     return histories
 

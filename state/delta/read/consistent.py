@@ -71,7 +71,7 @@ from txtopo.journal.ending import (
 from txtopo.journal.entries import JournalHeader
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 T = TypeVar("T")
 
@@ -209,7 +209,7 @@ def _together(  # noqa: PLR0913, PLR0917 - what is read, of which tables, and ho
         f"the tables of {metadata_dir.parent} could not be read together in {READS_MAX} tries"
         + ("; ask for a later transaction" if txid is not None else ""),
         txid=txid,
-        cause=None if cause is None else f"{type(cause).__name__}: {plain_text(cause)}",
+        cause=None if cause is None else f"{type(cause).__name__}: {native_text(cause)}",
     )
 
 
@@ -240,7 +240,7 @@ def read_points(
         return tables.common  # noqa: TRY300 - it reads
     except WORLD_ERRORS as error:
         raise StateAccessError(
-            f"the log of a table at {location.address} can't be read", cause=plain_text(error)
+            f"the log of a table at {location.address} can't be read", cause=native_text(error)
         ) from error
 
 
@@ -258,7 +258,7 @@ def shown_ends(metadata_dir: Folder, topology_id: str, states: Collection[str], 
         tables = _Tables.at(metadata_dir, end).chosen(states)
         points = tables.points
     except WORLD_ERRORS as error:
-        raise StateAccessError(f"a table of {metadata_dir.parent} can't be read", cause=plain_text(error)) from error
+        raise StateAccessError(f"a table of {metadata_dir.parent} can't be read", cause=native_text(error)) from error
     journal = JournalSearch(find_journal(metadata_dir, topology_id))
     ends = set[int]()
     for each in journal.headers():

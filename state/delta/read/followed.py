@@ -24,7 +24,7 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.key_index import hashes_of
 from txtopo.columnar.rows_by_time import BEFORE_ALL, are_over, not_over
 from txtopo.errors import StateAccessError
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 
 @attrs.frozen(eq=False)
@@ -212,5 +212,5 @@ class FollowedRows:
             raise StateAccessError(
                 f"the files of version {version} of the table at {self.location.address} exist, but cannot be read: "
                 "they are damaged",
-                cause=plain_text(error),
+                cause=native_text(error),
             ) from error

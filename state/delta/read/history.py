@@ -37,7 +37,7 @@ from txtopo.api.values import ROWS_KINDS, StateKind
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.files.durable import is_folder, paths_in
 from txtopo.journal.ending import READS_MAX
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ def look_up(
         ConfigError: as by :func:`read_table`; or there are too many keys, or one is not of its column's type.
         StateAccessError: as by :func:`read_table`.
     """
-    return _read_again(path, None, lambda table: table.look(keys, txid, limit, is_exact=not nearest))
+    return _read_again(path, None, lambda table: table.find(keys, txid, limit, is_exact=not nearest))
 
 
 def _read_again(
@@ -160,7 +160,7 @@ class FoundTable:
             return self._versions.points()
         except WORLD_ERRORS as error:
             raise StateAccessError(
-                f"the log of a table at {self._location.address} can't be read", cause=plain_text(error)
+                f"the log of a table at {self._location.address} can't be read", cause=native_text(error)
             ) from error
 
     def is_newest(self) -> bool:
@@ -180,7 +180,7 @@ class FoundTable:
         """Return its rows, which are not read yet; see :func:`read_table`."""
         return self._read(txid, lambda stored: stored, is_exact=True)
 
-    def look(self, keys: Sequence[str], txid: int | None, limit: int | None, *, is_exact: bool = True) -> FoundRows:
+    def find(self, keys: Sequence[str], txid: int | None, limit: int | None, *, is_exact: bool = True) -> FoundRows:
         """Return some of its rows; see :func:`look_up`."""
         return self._read(txid, lambda stored: look_for(stored, keys, limit), is_exact=is_exact)
 
@@ -211,7 +211,7 @@ def _existing(location: Location) -> DeltaTable | None:
     except WORLD_ERRORS as error:
         raise StateAccessError(
             f"the table at {location.address} cannot be read; it may be damaged, or out of reach",
-            cause=plain_text(error),
+            cause=native_text(error),
         ) from error
 
 
@@ -252,7 +252,7 @@ def _telling(location: Location, txid: int | None) -> Iterator[None]:
             f"the rows of the table at {location.address} {as_of} cannot be read; its files may have been "
             "vacuumed, ask for a later transaction",
             txid=txid,
-            cause=plain_text(error),
+            cause=native_text(error),
         ) from error
 
 

@@ -27,7 +27,7 @@ from txtopo.api.arguments import checked_arguments
 from txtopo.api.reference import OTHER_TABLE_ADVICE, Reference, ReferenceTable, SeenVersion
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, InputError, SourceFailure
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 VERSIONS_KEPT = 2
 """How many versions a process keeps: while transactions of the next one begin, those of the last one go on."""
@@ -158,7 +158,7 @@ class DeltaReference(Reference):
 
     def _unreadable(self, name: str, error: Exception) -> SourceFailure:
         return SourceFailure(
-            f"reference {name!r}: the table at {self.address} can't be read at the moment", cause=plain_text(error)
+            f"reference {name!r}: the table at {self.address} can't be read at the moment", cause=native_text(error)
         )
 
 

@@ -16,9 +16,6 @@ from state.delta.upkeep.past import Removed, TablePast
 from state.delta.upkeep.schedule import Upkeep
 from txtopo.api.state import History
 
-_POLL_SECS = 1
-"""How long a deletion trusts its last look at the table."""
-
 _REMOVE_SECS = 10
 """How often files that were removed just now are deleted in an object store, where each look is a request."""
 
@@ -26,21 +23,11 @@ _UNNAMED_SECS = 24 * 3600
 """How long files stay that no version names: of writes that are being prepared, in any process, and of dead ones."""
 
 
-_KEPT_PER_VERSION, _VERSIONS_MAX = 20, 1_000
-"""A checkpoint has every file that is kept. So it is made once there is a version more for so many of them, or so many
-versions more: one every 50 writes took 7 % of a core after a minute of 50 a second, and what a second costs grew with
-the square of its writes. A reader of the log reads a twentieth more, at most."""
-
-_CHECKPOINTS_PER_CLEAN_UP = 20
-"""Removing what is too old lists all files, so it follows only every 20th checkpoint, including the first."""
-
+_VERSIONS_MAX = 1_000
+"""Of how many versions, at most, there is no checkpoint."""
 
 _REMOVED_MAX = 10_000
 """How many removals are in memory at most; clean-ups find older ones in the log."""
-
-_CLEAN_UP_SECS, _CLEAN_UP_SECS_REMOTE = 60, 300
-"""How often it follows at least, where only what is recent is kept; the second in an object store, where each file of a
-log that it reads is a request."""
 
 
 @attrs.frozen
@@ -123,8 +110,8 @@ class LogUpkeep:
     @property
     def _is_time(self) -> bool:
         """Whether a clean-up is due by the time that has passed since the last one."""
-        every_secs = _CLEAN_UP_SECS if self._past.is_local else _CLEAN_UP_SECS_REMOTE
         schedule = self.schedule
+        every_secs = schedule.clean_up_secs if self._past.is_local else schedule.clean_up_secs_remote
         return schedule.is_recent_kept and abs(schedule.now_secs - self._cleaned_up.began_secs) >= every_secs
 
     def begin(self, version: int, files: Collection[str]) -> None:
@@ -133,7 +120,7 @@ class LogUpkeep:
         ``version`` is to get the checkpoint; ``files`` are its files, and those of a write that is prepared.
         """
         made, kept = self._made
-        versions = min(-(-kept // _KEPT_PER_VERSION), _VERSIONS_MAX)
+        versions = min(-(-kept // self.schedule.kept_per_version), _VERSIONS_MAX)
         if self._is_time or made < 0 or version - made >= versions:
             self._submit(self._run, self.schedule, version, set(files))
         else:  # what was written may be the last
@@ -168,7 +155,7 @@ class LogUpkeep:
     def _delete_removed(self, until_ms: float, needed: set[str], is_head: Callable[[], bool]) -> None:
         looked_secs = 0.0
         while self._is_gone(until_ms):
-            if abs(self._past.clock_secs() - looked_secs) > _POLL_SECS:
+            if abs(self._past.clock_secs() - looked_secs) > self.schedule.trust_secs:
                 looked_secs = self._past.clock_secs()
                 if not is_head():
                     return
@@ -200,7 +187,7 @@ class LogUpkeep:
             self._thread = None
 
     def _run(self, schedule: Upkeep, version: int, needed: set[str]) -> None:
-        past, is_clean_up_due = self._past, self._is_time or self._checkpoints % _CHECKPOINTS_PER_CLEAN_UP == 0
+        past, is_clean_up_due = self._past, self._is_time or self._checkpoints % schedule.clean_up_checkpoints == 0
         past.begin(version)
         present = past.presence()
         past.make_checkpoint(version, present)
@@ -291,7 +278,7 @@ class _CleanUp:
     3. Old looks at the table, sees the marker, and stops.
 
     A window of one file is left, because no store deletes on a condition: old is paused between its last look and the
-    deletion that follows within :data:`_POLL_SECS`, until new has rolled back and found the file in place (see
+    deletion that follows within ``trust_secs``, until new has rolled back and found the file in place (see
     :meth:`~state.delta.opened_table.OpenedDeltaTable.roll_back`). Then the newest version lacks that file.
 
     Args:
@@ -395,7 +382,7 @@ class _CleanUp:
     def _delete(self, paths: Iterable[str]) -> None:
         """Delete files, but none that is needed; see :meth:`refresh`. A crash leaves some to the next round."""
         for path in paths:
-            if abs(self._past.clock_secs() - self._looked_secs) > _POLL_SECS:
+            if abs(self._past.clock_secs() - self._looked_secs) > self._schedule.trust_secs:
                 self._looked_secs = self._past.clock_secs()
                 self.refresh()
             if path not in self.needed:

@@ -12,7 +12,6 @@ is changed.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.api.components.optional import call_if_there
-from txtopo.api.components.planned import Planned, last_txid_of, metadata_of
+from txtopo.api.components.planned import last_txid_of, metadata_of
 from txtopo.api.state import KeepsVersions, State
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.api.values import ROWS_KINDS
@@ -203,7 +202,7 @@ class Rewind:
         if wrong:
             raise _repair_first(wrong)
         if time_ms is not None:
-            txid = planned_by(subject, Past.of(without_states, record), time_ms)
+            txid = Past.of(without_states, record).at(time_ms)
         assert txid is not None, "one of them is given"
         past = Past.of(without_states, record, txid)
         point, reasons = past.nearest(txid)
@@ -213,18 +212,6 @@ class Rewind:
 
 def _repair_first(wrong: Sequence[str]) -> StopError:
     return StopError(f"{'; '.join(wrong)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
-
-
-def planned_by(subject: RepairSubject, past: Past, time_ms: int) -> int:
-    """Return the last transaction that was planned by a time; raise StopError if that has not come yet."""
-    last = past.committed.planned
-    # A clock may have been ahead when the last transaction was planned.
-    if time_ms > max(time.time_ns() // 1_000_000, last.at_ms):
-        raise StopError(
-            f"{Planned(time_ms).at:%F %T} UTC has not come yet; the last transaction, {past.committed.txid}, was "
-            f"planned at {last.at:%F %T} UTC; {NOTHING_CHANGED}"
-        )
-    return past.at(journal_of(subject), time_ms)
 
 
 @attrs.frozen

@@ -11,19 +11,21 @@ Transaction 0 is a point as well: no table needs an old version to become empty.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from txtopo.api.components.planned import NEVER
+from txtopo.api.components.planned import NEVER, Planned
 from txtopo.api.state import StateTable, TableDescription
 from txtopo.attempts import transactions_words
-from txtopo.errors import StateAccessError
+from txtopo.errors import StateAccessError, StopError
 from txtopo.journal.backfills import backfills_of, unfinished_backfills
 from txtopo.journal.entries import JournalHeader, JournalPart, JournalTransaction
 from txtopo.journal.journal import counting_parts
 from txtopo.journal.search import JournalSearch
+from txtopo.text.words import NOTHING_CHANGED
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
@@ -108,6 +110,7 @@ class Past:
     """The states that keep no versions: they stay as they are, whatever the point."""
 
     _ways: RollbackPlanner
+    _subject: RepairSubject
 
     @classmethod
     def of(cls, subject: RepairSubject, known: CoordinatorRecord, txid: int | None = None) -> Past:
@@ -172,6 +175,7 @@ class Past:
             descriptions,
             tuple(name for name in subject.states if name not in tables),
             ways,
+            subject,
         )
 
     @property
@@ -189,29 +193,36 @@ class Past:
         """The points without obstacles, newest first."""
         return tuple(point for point in self.points if not point.obstacles)
 
-    def undone(self, journal: JournalSearch, point: Point) -> Iterator[JournalTransaction]:
+    def undone(self, point: Point) -> Iterator[JournalTransaction]:
         """Yield the transactions after a point, which would begin anew, newest first, as far as known."""
-        for transaction in backwards(journal, self.committed.txid):
-            if transaction.txid <= point.txid:
-                return
-            yield transaction
+        return itertools.takewhile(
+            lambda transaction: transaction.txid > point.txid,
+            _backwards(self._subject.journal(), self.committed.txid),
+        )
 
-    def at(self, journal: JournalSearch, time_ms: int) -> int:
+    def at(self, time_ms: int) -> int:
         """Return the last transaction that was planned at or before a time, in ms since 1970.
 
         Where the clock was put back, it is the last one before the newest file of the journal that begins later.
 
         Raises:
+            StopError: it has not come yet.
             StateAccessError: the journal does not go back to that time, or the topology does not.
         """
-        last = self.committed.txid
+        last, newest, journal = self.committed.txid, self.committed.planned, self._subject.journal()
+        # A clock may have been ahead when the last transaction was planned.
+        if time_ms > max(time.time_ns() // 1_000_000, newest.at_ms):
+            raise StopError(
+                f"{Planned(time_ms).at:%F %T} UTC has not come yet; the last transaction, {last}, was planned at "
+                f"{newest.at:%F %T} UTC; {NOTHING_CHANGED}"
+            )
         for header in reversed(journal.headers()):
             if header.planned.at_ms <= time_ms:
                 break
             last = min(last, header.committed)
         point = (
             transaction
-            for transaction in backwards(journal, last)
+            for transaction in _backwards(journal, last)
             if transaction.planned != NEVER and transaction.planned.at_ms <= time_ms
         )
         until = next(point, None)
@@ -431,7 +442,7 @@ def _counting(parts: Sequence[JournalPart], last: int) -> Sequence[JournalPart]:
     return counting_parts(own_parts, lambda entry: entry.last <= last)
 
 
-def backwards(journal: JournalSearch, last: int) -> Iterator[JournalTransaction]:
+def _backwards(journal: JournalSearch, last: int) -> Iterator[JournalTransaction]:
     """Yield the transactions of a journal's newest incarnation that count, from ``last`` on, newest first."""
     incarnation = None
     for group in journal.backwards(last):
