@@ -68,6 +68,9 @@ def test_unknown_name(name: str, nearest: str) -> None:
             "a path, or an address such as s3://bucket/folder, or none",
         ),
         ("topology.state.start.empty", 1, "NAME=TXID pairs, separated by commas, or none"),
+        ("topology.state.dir", "", "a path, or an address such as s3://bucket/folder, or none"),
+        ("transactional.zookeeper.auth", "", "user:password, or none"),
+        ("topology.spout.wait.strategy", "fast", "a SpoutWaitStrategy, or none"),
         ("transactional.zookeeper.port", 65_536, "a port, from 1 to 65535"),
     ],
 )
@@ -89,6 +92,12 @@ def test_any_value_of_any_setting_is_taken_or_refused(value: object) -> None:
     for name in CLUSTER_SETTINGS:
         with contextlib.suppress(ConfigError):
             ClusterConfig({name: value})
+
+
+def test_the_default_as_a_text() -> None:
+    """It can be given on the command line as it is shown: none is no folder, table or password."""
+    for setting in (*SETTINGS.values(), *CLUSTER_SETTINGS.values()):
+        assert setting.converted(setting.default_text) == setting.default, setting.name
 
 
 def test_own_and_spark_names() -> None:
