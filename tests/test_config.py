@@ -4,6 +4,7 @@ import contextlib
 import math
 import pickle
 
+import numpy as np
 import pytest
 
 from txtopo import Config
@@ -12,7 +13,7 @@ from txtopo.config import SETTINGS, TopologyKind
 from txtopo.errors import ConfigError
 
 ODD = [-1, 10**400, 1.5, math.nan, -math.inf, True, None, b"x", object(), [], [1], {}, {1: 2}, ("a", 1), int]
-ODD += ["", " ", "nan", "-inf", "1e999", "9" * 5000, "0x10", "\ud800", "\0", "none", "a=1,b", "[::1"]
+ODD += [np.arange(2), "", " ", "nan", "-inf", "1e999", "9" * 5000, "0x10", "\ud800", "\0", "none", "a=1,b", "[::1"]
 
 
 def test_both_spellings() -> None:

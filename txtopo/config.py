@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from txtopo.errors import ConfigError
-from txtopo.text.secrecy import shown
+from txtopo.text.secrecy import HIDDEN, shown
 from txtopo.text.suggestions import did_you_mean
 
 MICRO_BATCH, REAL_TIME = "micro-batch", "real-time"
@@ -216,7 +216,7 @@ class Setting:
             return self.kind.convert(value)
         except (ValueError, TypeError, LookupError, OverflowError):
             given = shown(self.name, value)
-            given = repr(value) if given == value else str(given)  # or a secret
+            given = given if given is HIDDEN else repr(given)  # not compared with it: an array has no answer
             raise ConfigError(f"{self.name} is {given}; it must be {self.kind.words} ({self.purpose})") from None
 
     @property
