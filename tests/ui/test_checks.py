@@ -50,7 +50,7 @@ def tells(**told):
 
 
 def ended(check):
-    wait_for("its end", lambda: check.ended_at is not None)
+    wait_for("its end", lambda: check.state != "running")
     return check.state, check.reason, check.progress
 
 

@@ -148,13 +148,14 @@ class Checks:
             os.killpg(process.pid, signal.SIGKILL)
         for thread in reading:
             thread.join()
-        check.progress, check.state = None, _outcome_of(check)
-        if check.state in {"same", "differs"}:
+        outcome = _outcome_of(check)
+        if outcome in {"same", "differs"}:
             check.reason = ""  # it was done before it could be killed
         elif not check.reason:
             killed = f"its process was killed: {signal.Signals(-status).name}" if status < 0 else ""
             check.reason = killed or f"it ended with status {status} before it was done"
-        check.ended_at = time.time()
+        check.progress, check.ended_at = None, time.time()
+        check.state = outcome  # the last: a page that sees it does not ask again
 
     def _end_late(self, check: Check, process: subprocess.Popen[bytes]) -> None:
         check.reason = f"it was ended after {duration(self._secs_max)}"
