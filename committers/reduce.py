@@ -20,7 +20,7 @@ from committers.aggregates.retracting import count_name, overdrawn, retracting
 from committers.changes import CHANGES, DIFF, emit_changes, emit_expired
 from committers.inputs import field_mistakes
 from committers.spill import ReducingCommitter
-from committers.waiting import TUPLES_WAITING_MAX, converted
+from committers.waiting import converted
 from state import DeltaState
 from txtopo import (
     BatchOutputCollector,
@@ -138,7 +138,7 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
         """What each column of the state is made of, in words, as far as it is known."""
         if self._values:
             return {self._state_name: self._declared(self._values).definition}
-        reduction = Reduction.of(self._function) if self._is_plain else None
+        reduction = Reduction.of(self._function) if self._has_no_overrides else None
         folds = {"": f"{reduction.value} of {self._value}"} if isinstance(reduction, Reduction) else {}
         return {self._state_name: folds}
 
@@ -180,7 +180,7 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare the stream of changes if all fields have types."""
-        if self._values and self._is_plain and self._declared(self._values).has_types:
+        if self._values and self._has_no_overrides and self._declared(self._values).has_types:
             declarer.declare_stream(CHANGES, self.changes().with_attempt())
 
     def prepare(
@@ -208,7 +208,7 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
             )
 
     @property
-    def _is_plain(self) -> bool:
+    def _has_no_overrides(self) -> bool:
         """Whether no subclass overrides the folding."""
         hooks = ("execute", "execute_batch", "execute_combined", "fold")
         return all(getattr(type(self), name) is getattr(ReduceCommitter, name) for name in hooks)
@@ -217,7 +217,7 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
         """Return the fields that a stream lacks, unless a subclass reads others."""
         used = [name for value in self._values.values() for name in value.inputs] if self._values else [self._value]
         read = [*self._key, *used, *([self._diff] if self._diff else ())]
-        return field_mistakes(read, inputs if self._is_plain else {})
+        return field_mistakes(read, inputs if self._has_no_overrides else {})
 
     def output_mistakes(self, streams: Collection[str], states: Mapping[str, State]) -> Iterator[str]:
         """Return why rows can't be taken back."""
@@ -231,11 +231,11 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
 
     def combiner(self) -> Combiner | None:
         """Return a combiner of equal keys if it gives the same result; None if a subclass overrides the folding."""
-        is_plain = self._is_plain
-        if self._values and is_plain:
+        has_no_overrides = self._has_no_overrides
+        if self._values and has_no_overrides:
             return AggregateCombiner(Aggregation(Fields(*self._key), self._values, self._diff))
         reduction = None if self._value in self._key else Reduction.of(self._function)
-        if is_plain and isinstance(reduction, Reduction):
+        if has_no_overrides and isinstance(reduction, Reduction):
             return ReductionCombiner(self._key, self._value, reduction)
         return None
 
@@ -248,7 +248,7 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
             self.fold(self._key_of(values), values[self._value_at])
             return
         self._tuples.append([values[position] for position in self._inputs_at])
-        if len(self._tuples) >= TUPLES_WAITING_MAX:
+        if len(self._tuples) >= self.limits.tuples_waiting:
             self._take_tuples()
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
@@ -371,7 +371,7 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
         transaction, also if it is caught.
         """
         self._pairs.append((key, value))
-        if len(self._pairs) >= TUPLES_WAITING_MAX:
+        if len(self._pairs) >= self.limits.tuples_waiting:
             self._fold_waiting()
 
     def _fold_waiting(self) -> None:
@@ -390,7 +390,7 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
 
     def _fitted(self, pairs: Sequence[Sequence[Any]]) -> Iterable[tuple[Any, Any]]:
         """Return pairs with their keys as the state has them; together: alone, a time takes 100 times as long."""
-        keys, values = _plain_keys([key for key, _ in pairs]), _plain([value for _, value in pairs])
+        keys, values = _python_keys([key for key, _ in pairs]), _python_values([value for _, value in pairs])
         return zip(self._state.fitted(keys, values), values, strict=True)
 
 
@@ -505,15 +505,15 @@ def _spec(name: str, kind: pa.DataType | None) -> str:
     return name if kind is None else f"{name}: {ddl_name(kind)}"
 
 
-def _plain(values: Sequence[Any]) -> Sequence[Any]:
+def _python_values(values: Sequence[Any]) -> Sequence[Any]:
     """Return numbers of numpy as Python numbers, and all other values unchanged."""
     if not any(issubclass(kind, np.generic) for kind in set(map(type, values))):
         return values
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
-def _plain_keys(keys: Sequence[Any]) -> Sequence[Any]:
-    """Return keys, some of which may be tuples, as :func:`_plain` returns values."""
+def _python_keys(keys: Sequence[Any]) -> Sequence[Any]:
+    """Return keys, some of which may be tuples, as :func:`_python_values` returns values."""
     if tuple not in set(map(type, keys)):
-        return _plain(keys)
-    return [tuple(_plain(key)) if type(key) is tuple else _plain([key])[0] for key in keys]
+        return _python_values(keys)
+    return [tuple(_python_values(key)) if type(key) is tuple else _python_values([key])[0] for key in keys]

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from committers.inputs import field_mistakes, stream_name
 from committers.spill import SpillingCommitter
-from committers.waiting import TUPLES_WAITING_MAX, converted
+from committers.waiting import converted
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.abilities import ChecksTables, Inputs
 from txtopo.api.arguments import checked_arguments
@@ -35,18 +35,18 @@ class RowsCommitter(SpillingCommitter, ChecksTables):
         self._fields = None if fields is None else tuple(fields)
 
     @property
-    def _is_plain(self) -> bool:
+    def _has_no_overrides(self) -> bool:
         """Whether no subclass overrides the taking of rows."""
         return all(getattr(type(self), name) is getattr(RowsCommitter, name) for name in ("execute", "execute_batch"))
 
     def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
         """Return the fields that a stream lacks, unless a subclass reads others."""
-        return field_mistakes(self._fields or (), inputs if self._is_plain else {})
+        return field_mistakes(self._fields or (), inputs if self._has_no_overrides else {})
 
     def table_mistakes(self, inputs: Inputs, states: Mapping[str, State]) -> Iterator[str]:
         """Return the streams whose fields are not the columns of the table, unless a subclass makes the rows."""
         table = states.get(self._state_name)
-        if table is None or table.kind is not StateKind.ROWS or not self._is_plain:
+        if table is None or table.kind is not StateKind.ROWS or not self._has_no_overrides:
             return
         for (source, stream), fields in inputs.items():
             names, columns = self._fields or fields.names[1:], table.value.names
@@ -82,7 +82,7 @@ class RowsCommitter(SpillingCommitter, ChecksTables):
             self._positions = self._positions_in(tuple.fields)
         values = tuple.values
         self._tuples.append([values[position] for position in self._positions])
-        if len(self._tuples) >= TUPLES_WAITING_MAX:
+        if len(self._tuples) >= self.limits.tuples_waiting:
             self._make_columns()
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:

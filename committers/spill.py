@@ -6,32 +6,40 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import pyarrow as pa
 
+from committers.waiting import TUPLES_WAITING_MAX
 from txtopo import BatchBolt, ICommitter
 from txtopo.api.writes import RowsFile
 from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes, write_rows_file
 
-FILE_ROWS_MIN = 250_000
-"""A task spills at least so many rows to a file."""
 
-ROWS_WAITING_MAX = 1_000_000
-"""How many rows wait, at least, before they are reduced together."""
+@attrs.frozen
+class SpillLimits:
+    """How much of a task waits, and in what form it moves to the commit phase."""
 
-ROWS_REDUCED_MIN = 10_000
-"""A task reduces at least so many rows before they move; fewer are reduced faster in the commit phase, with
-others."""
+    tuples_waiting: int = TUPLES_WAITING_MAX
+    """The maximum number of tuples that wait to be converted to columns."""
+    rows_waiting: int = 1_000_000
+    """How many rows wait, at least, before they are reduced together."""
+    rows_reduced: int = 10_000
+    """A task reduces at least so many rows before they move; fewer are reduced faster in the commit phase, with
+    others."""
+    file_rows: int = 250_000
+    """A task spills at least so many rows to a file."""
 
 
 class SpillingCommitter(BatchBolt, ICommitter):
     """A committer that holds Arrow rows; subclasses set ``_rows`` and ``_files`` to empty lists in ``prepare``."""
 
+    limits = SpillLimits()
     _rows: list[pa.Table]
     _files: list[RowsFile]
 
     def _spill(self, keys: Sequence[str]) -> None:
-        """Write at least ``FILE_ROWS_MIN`` rows to a file, divided into parts by the columns ``keys``."""
-        if sum(rows.num_rows for rows in self._rows) < FILE_ROWS_MIN:
+        """Write rows, if they are many, to a file, divided into parts by the columns ``keys``."""
+        if sum(rows.num_rows for rows in self._rows) < self.limits.file_rows:
             return
         staging = self.context.staging
         if staging is not None:
@@ -68,7 +76,7 @@ class ReducingCommitter(SpillingCommitter):
         self._rows.append(rows)
         self._rows_waiting += rows.num_rows
         # Twice what the last reduction left, or a task with many keys would reduce the same rows again and again.
-        if self._rows_waiting >= max(ROWS_WAITING_MAX, 2 * self._rows_reduced):
+        if self._rows_waiting >= max(self.limits.rows_waiting, 2 * self._rows_reduced):
             self._reduce()
 
     def _reduce(self) -> None:
@@ -79,6 +87,6 @@ class ReducingCommitter(SpillingCommitter):
     def _reduce_to_move(self, keys: Sequence[str]) -> None:
         """Reduce waiting rows that are worth it, and spill many of them to a file."""
         if self._rows:
-            if self._rows_waiting >= ROWS_REDUCED_MIN:
+            if self._rows_waiting >= self.limits.rows_reduced:
                 self._reduce()
             self._spill(keys)

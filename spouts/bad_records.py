@@ -20,18 +20,16 @@ from txtopo.errors import ConfigError
 BAD_RECORDS = "bad-records"
 """The stream of bad records, and the name of their table."""
 
-ROWS_WAITING_MAX = 4096
-"""The maximum number of bad records that wait to be emitted."""
-
 BYTES_WAITING_MAX = 4 * 1024 * 1024
 """The maximum number of bytes of bad records that wait to be emitted."""
 
 
 class BadRecordRows:
-    """Emits the rows of bad records, some thousand at a time."""
+    """Emits the rows of bad records, at most ``rows_max`` at a time."""
 
-    def __init__(self, fields: Fields, emit: Callable[[pa.RecordBatch], None]) -> None:
+    def __init__(self, fields: Fields, emit: Callable[[pa.RecordBatch], None], rows_max: int = 4096) -> None:
         self._fields = fields
+        self._rows_max = rows_max
         self._emit = emit
         self._rows: list[tuple[Any, ...]] = []
         self._bytes = 0
@@ -40,7 +38,7 @@ class BadRecordRows:
         """Add a row; emit the waiting rows if there are enough."""
         self._rows.append(row)
         self._bytes += size_bytes
-        if len(self._rows) >= ROWS_WAITING_MAX or self._bytes >= BYTES_WAITING_MAX:
+        if len(self._rows) >= self._rows_max or self._bytes >= BYTES_WAITING_MAX:
             self.finish()
 
     def finish(self) -> None:

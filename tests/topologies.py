@@ -1,10 +1,16 @@
 """A topology of one committer: the smallest there is. :mod:`tests.acceptance.topologies` has larger ones."""
 
+from collections.abc import Callable
 from typing import Any
 
+import attrs
+
 from state import MemoryState
-from txtopo import Fields, Topology, TransactionalTopologyBuilder
+from txtopo import Config, Fields, RunReport, Topology, TransactionalTopologyBuilder
 from txtopo.api.state import State
+from txtopo.assembly.threads import ThreadPools
+from txtopo.engine.runner import run_with
+from txtopo.testing.inline import inline_environment
 
 
 def committing(
@@ -28,6 +34,19 @@ def committing(
     for state_name, state in states.items():
         builder.set_state(state_name, state)
     return builder.build()
+
+
+def run_pausing(
+    topology: Topology, pause: Callable[[float], object] = lambda _secs: None, config: Config | None = None
+) -> RunReport:
+    """Run a topology inline that does something else, or nothing, instead of pausing before another try."""
+
+    class Pausing(ThreadPools):
+        def sleep(self, duration_secs: float) -> None:
+            pause(duration_secs)
+
+    environment = attrs.evolve(inline_environment(), make_threads=lambda jobs_max: Pausing(jobs_max, steps_max=1))
+    return run_with(topology, config or Config(), environment)
 
 
 def values_in(state: MemoryState) -> dict[Any, Any]:

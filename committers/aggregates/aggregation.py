@@ -242,10 +242,10 @@ def _column(rows: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> An
         raise missing_field(name, rows.schema.names)
     column = rows.column(name)
     if column.type == kind:
-        return _plain_zeros(column)
+        return _without_negative_zeros(column)
     try:
         if _is_cast_exactly(column.type, kind):
-            return _plain_zeros(cast(column, kind))
+            return _without_negative_zeros(cast(column, kind))
         reason = "that type would have to be guessed"
     except pa.ArrowException as error:
         reason = str(error)
@@ -255,7 +255,7 @@ def _column(rows: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> An
     )
 
 
-def _plain_zeros(column: Any) -> Any:
+def _without_negative_zeros(column: Any) -> Any:
     """Return a column without -0.0, which equals 0.0 but is told apart in a table: the order would show."""
     return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
 

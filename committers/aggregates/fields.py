@@ -44,7 +44,7 @@ def typed_fields(fields: Fields, schema: pa.Schema) -> Fields:
     for name, kind in zip(fields.names, fields.types, strict=True):
         if kind is None and name not in schema.names:
             raise missing_field(name, schema.names)
-        field_type = kind if kind is not None else _plain_type(schema.field(name).type)
+        field_type = kind if kind is not None else _spark_type(schema.field(name).type)
         specs.append(f"{name}: {ddl_name(field_type)}")
     return Fields(*specs)
 
@@ -54,10 +54,10 @@ def type_of(field: Fields) -> pa.DataType:
     return field.arrow_schema().field(0).type
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
+def _spark_type(kind: pa.DataType) -> pa.DataType:
     """Return the type that Spark has for what readers of files give otherwise."""
     if pa.types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
+        return _spark_type(kind.value_type)
     if is_text(kind):
         return pa.string()
     if is_binary(kind):

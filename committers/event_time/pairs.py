@@ -16,7 +16,7 @@ Positions = npt.NDArray[np.int64]
 """Positions of rows, from 0."""
 
 PAIRS_MAX = 1 << 20
-"""The number of pairs that are found at a time, unless one row alone has more."""
+"""The number of pairs that are found at a time."""
 
 
 @attrs.frozen(eq=False)
@@ -53,7 +53,9 @@ class Timed:
         return places
 
 
-def pairs(left: Timed, right: Timed, lower: int, upper: int) -> Iterator[tuple[Positions, Positions]]:
+def pairs(
+    left: Timed, right: Timed, lower: int, upper: int, pairs_max: int = PAIRS_MAX
+) -> Iterator[tuple[Positions, Positions]]:
     """Yield the positions of left and right rows with equal keys whose right time is near the left one, in portions.
 
     Args:
@@ -61,6 +63,7 @@ def pairs(left: Timed, right: Timed, lower: int, upper: int) -> Iterator[tuple[P
         right: the right rows.
         lower: how far after the left time the right one is at least, in microseconds; negative: before it.
         upper: how far after the left time the right one is at most.
+        pairs_max: the number of pairs in a portion, unless one row alone has more.
     """
     if not (len(left.times) and len(right.times)):
         return
@@ -69,16 +72,16 @@ def pairs(left: Timed, right: Timed, lower: int, upper: int) -> Iterator[tuple[P
     first = places.searchsorted(right.place(left.times + lower, left.keys))
     end = places.searchsorted(right.place(left.times + upper, left.keys, "right"))
     counts = end - first
-    for portion in _portions(counts):
+    for portion in _portions(counts, pairs_max):
         lefts = np.repeat(portion, counts[portion])
         begins = np.repeat(first[portion] - (np.cumsum(counts[portion]) - counts[portion]), counts[portion])
         yield lefts, order[begins + np.arange(len(lefts))]
 
 
-def _portions(counts: Positions) -> Iterator[Positions]:
-    """Yield the positions of the numbers that are not 0, those together whose sum is at most ``PAIRS_MAX``."""
+def _portions(counts: Positions, sum_max: int) -> Iterator[Positions]:
+    """Yield the positions of the numbers that are not 0, those together whose sum is at most ``sum_max``."""
     left = np.flatnonzero(counts)
     while len(left):
-        end = max(1, int(np.cumsum(counts[left]).searchsorted(PAIRS_MAX, side="right")))
+        end = max(1, int(np.cumsum(counts[left]).searchsorted(sum_max, side="right")))
         yield left[:end]
         left = left[end:]

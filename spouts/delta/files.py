@@ -40,17 +40,17 @@ class InputFile:
         return [self]
 
     @property
-    def note(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What metadata has of it."""
         other_vector = None if self.other is None else attrs.asdict(self.other)
         return {**self.file.note, "is_marked": self.is_marked, "other": other_vector}
 
     @staticmethod
-    def of_note(note: Mapping[str, Any]) -> InputFile:
-        """Return the file that a note is of."""
-        other_vector = note["other"]
-        (file,) = files_in({"files": [{n: v for n, v in note.items() if n not in {"is_marked", "other"}}]})
-        return InputFile(file, note["is_marked"], None if other_vector is None else Vector(**other_vector))
+    def from_metadata(metadata: Mapping[str, Any]) -> InputFile:
+        """Return the file that metadata has."""
+        other_vector = metadata["other"]
+        (file,) = files_in({"files": [{n: v for n, v in metadata.items() if n not in {"is_marked", "other"}}]})
+        return InputFile(file, metadata["is_marked"], None if other_vector is None else Vector(**other_vector))
 
     def portions(self, folder: DataFolder, schema: pa.Schema) -> Iterator[pa.Table]:
         """Yield the rows, in portions."""

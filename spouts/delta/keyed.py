@@ -74,17 +74,18 @@ class InputStep:
         return sum(file.size for file in self.files)
 
     @property
-    def note(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What metadata has of it."""
-        files = {name: [file.note for file in getattr(self, name)] for name in ("before", "after", "staying")}
+        files = {name: [file.metadata for file in getattr(self, name)] for name in ("before", "after", "staying")}
         attributes = attrs.asdict(self, filter=lambda field, _: field.name not in files)
         return {**attributes, "columns": list(self.columns), "expired": list(self.expired), **files}
 
     @staticmethod
-    def of_note(note: Mapping[str, Any]) -> InputStep:
-        """Return the step that a note is of."""
-        files = {name: list(map(InputFile.of_note, note[name])) for name in ("before", "after", "staying")}
-        return InputStep(**{**note, "columns": tuple(note["columns"]), "expired": tuple(note["expired"]), **files})
+    def from_metadata(metadata: Mapping[str, Any]) -> InputStep:
+        """Return the step that metadata has."""
+        files = {name: list(map(InputFile.from_metadata, metadata[name])) for name in ("before", "after", "staying")}
+        tuples = {name: tuple(metadata[name]) for name in ("columns", "expired")}
+        return InputStep(**{**metadata, **tuples, **files})
 
     def portions(self, folder: DataFolder, schema: pa.Schema) -> Iterator[pa.Table]:
         """Yield the rows of keys that it changes, as in a change data feed; always in the same order.

@@ -39,7 +39,7 @@ from txtopo.api.dataset import Dataset
 from txtopo.api.values import KEYED_KINDS
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 
 @attrs.frozen(order=True)
@@ -214,9 +214,9 @@ class _DeltaCoordinator(Coordinator):
             [
                 file
                 for each in undone
-                for note, version in zip(each["files"], each.get("versions") or itertools.repeat(-1), strict=False)
+                for read, version in zip(each["files"], each.get("versions") or itertools.repeat(-1), strict=False)
                 if not any(restored < version < turn for restored, turn in turns)
-                for file in _of_note(note).files
+                for file in _read_of(read).files
             ]
         )
         if lost is not None:
@@ -242,22 +242,22 @@ class _DeltaCoordinator(Coordinator):
         if previous_metadata is not None and _Place(*previous_metadata["next"]) != self._place:
             self._go_to(_Place(*previous_metadata["next"]))
         start, size, count = self._place, 0, 0
-        notes: list[dict[str, Any]] = []
+        files: list[dict[str, Any]] = []
         versions: list[int] = []
         while self.is_ready():
             place, part = self._ahead[0]
             size, count = size + sum(read.size for read in part), count + sum(len(read.files) for read in part)
-            if notes and (size > self._spout.batch_bytes or count > self._spout.batch_files_max):
+            if files and (size > self._spout.batch_bytes or count > self._spout.batch_files_max):
                 break
             self._ahead.popleft()
             self._place = place
-            notes += [read.note for read in part]
+            files += [read.metadata for read in part]
             versions += [place.version if place.index else place.version - 1] * len(part)
         self._is_begun = True
         return {
             "table": self._identity,
             "snapshot": self._snapshot,
-            "files": notes,
+            "files": files,
             "versions": versions,
             "start": list(attrs.astuple(start)),
             "next": list(attrs.astuple(self._place)),
@@ -382,7 +382,7 @@ class _DeltaEmitter(Emitter):
     def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
         del attempt
         folder = DataFolder(self.table.location)
-        for step in map(_of_note, metadata["files"][self.task :: self.tasks]):
+        for step in map(_read_of, metadata["files"][self.task :: self.tasks]):
             where = f"the file {step.files[0].file.place} of the table at {self.table.location.address}"
             try:
                 for rows in step.portions(folder, self.table.schema):
@@ -394,10 +394,10 @@ class _DeltaEmitter(Emitter):
                     "keep files longer (delta.deletedFileRetentionDuration)"
                 ) from error
             except pa.ArrowException as error:
-                raise InputError(f"{where} can't be read", cause=plain_text(error)) from error
+                raise InputError(f"{where} can't be read", cause=native_text(error)) from error
             except OSError as error:
-                raise SourceFailure(f"{where} can't be read now", cause=plain_text(error)) from error
+                raise SourceFailure(f"{where} can't be read now", cause=native_text(error)) from error
 
 
-def _of_note(note: Mapping[str, Any]) -> _Read:
-    return (InputStep if "before" in note else InputFile).of_note(note)
+def _read_of(metadata: Mapping[str, Any]) -> _Read:
+    return (InputStep if "before" in metadata else InputFile).from_metadata(metadata)

@@ -27,7 +27,7 @@ from txtopo.api.data.types import ddl_name
 from txtopo.api.data.utc import EPOCH
 from txtopo.api.values import StateKind
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 from txtopo.text.suggestions import did_you_mean
 
 Changes = Literal["refuse", "skip", "emit"]
@@ -141,7 +141,7 @@ class InputTable:
                 f"version {version} of the table at {self.location.address}, with whose rows the spout began, can't be "
                 "read any more; its files or its log were cleaned up. To begin with the newest version, give the spout "
                 "another id",
-                cause=plain_text(error),
+                cause=native_text(error),
             ) from error
         return self._read([InputFile(files[path]) for path in sorted(files)], "insert", version)
 
@@ -352,4 +352,4 @@ class InputTable:
         )
 
     def _unreadable(self, error: Exception) -> SourceFailure:
-        return SourceFailure(f"the table at {self.location.address} can't be read now", cause=plain_text(error))
+        return SourceFailure(f"the table at {self.location.address} can't be read now", cause=native_text(error))

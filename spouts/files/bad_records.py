@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from spouts.bad_records import BadRecordRows
 from spouts.files.file_system import DISK, FileSystem
+from spouts.files.limits import ReadLimits
 from spouts.files.listing import FileRange
 from spouts.files.packed import is_packed, unpacked
 from txtopo.api.data.fields import Fields
@@ -28,12 +29,6 @@ from txtopo.errors import ConfigError, InputError
 from txtopo.files.places import is_address, local_path
 
 BAD_RECORDS_FIELDS = Fields("file: string", "offset: long", "line: long", "text: string", "reason: string")
-
-TEXT_BYTES_MAX = 64 * 1024
-"""The maximum length of a bad record's text in the table."""
-
-KEPT_BYTES = TEXT_BYTES_MAX + 1
-"""The bytes kept of a record that is too long; the extra byte shows whether the text ends with a whole character."""
 
 TOO_LONG = "it is longer than {} bytes; is this the file's format?"
 """The reason for a record that exceeds the maximum length."""
@@ -45,9 +40,6 @@ _REMEDY = "fix the file or the spout's fields, or give the spout dead_letter=PAT
 
 MISFITS = (pa.ArrowInvalid, UnicodeDecodeError)
 """Arrow's errors for values that do not fit; the latter if the error's text has bytes that are not UTF-8."""
-
-SIEVED_RECORDS_MAX = 4096
-"""The number of records that are checked at a time in a block with bad ones, before they are emitted."""
 
 _COUNTED_BYTES = 1024 * 1024
 """The number of bytes in which lines are counted at a time."""
@@ -140,8 +132,9 @@ class _PackedLines:
 class BadRecords:
     """Takes the bad records of one range of a file, and refuses the first."""
 
-    def __init__(self, path: str, piece: FileRange, numbers: LineNumbers) -> None:
+    def __init__(self, path: str, piece: FileRange, numbers: LineNumbers, limits: ReadLimits) -> None:
         self.path = path
+        self.limits = limits
         self.piece = piece
         self._numbers = numbers
 
@@ -157,13 +150,10 @@ class BadRecords:
         """Return the file and the line of a record, for an error."""
         return f"{self.path}, line {self._line(block_offset, record)}"
 
-    def refuse_long(self, offset: int, size_max: int) -> None:
-        """Raise InputError for a record that is longer than ``size_max`` bytes, before its end is found.
-
-        ``offset`` is that of any of its bytes.
-        """
+    def refuse_long(self, offset: int) -> None:
+        """Raise InputError for a record that is too long, before its end is found; ``offset`` is that of any byte."""
         line = self._numbers.before(self.path, self.piece, offset) + 1
-        raise InputError(f"{self.path}, line {line}: {TOO_LONG.format(size_max)} {_REMEDY}")
+        raise InputError(f"{self.path}, line {line}: {TOO_LONG.format(self.limits.record_bytes)} {_REMEDY}")
 
     def add_all(self, block_offset: int, records: Sequence[Record], reasons: Mapping[int, str]) -> None:
         """Take, in order, the records of a block that have a reason."""
@@ -181,22 +171,27 @@ class BadRecordsTable(BadRecords):
     """Emits the bad records of one range of a file, in batches of :data:`BAD_RECORDS_FIELDS`."""
 
     def __init__(
-        self, path: str, piece: FileRange, numbers: LineNumbers, emit: Callable[[pa.RecordBatch], None]
+        self,
+        path: str,
+        piece: FileRange,
+        numbers: LineNumbers,
+        limits: ReadLimits,
+        emit: Callable[[pa.RecordBatch], None],
     ) -> None:
-        super().__init__(path, piece, numbers)
-        self._rows = BadRecordRows(BAD_RECORDS_FIELDS, emit)
+        super().__init__(path, piece, numbers, limits)
+        self._rows = BadRecordRows(BAD_RECORDS_FIELDS, emit, limits.bad_rows)
         self._block: tuple[int, int] | None = None
         """The offset of the last block, and the number of lines that end before it."""
 
     def add(self, block_offset: int, record: Record, reason: str) -> None:
         """Keep a bad record until a batch is full."""
-        text = _cut(record.content)
+        text = _cut(record.content, self.limits.text_bytes)
         if len(text) < record.size:
             reason = f"{reason} (the text is its first {len(text)} bytes of {record.size})"
         line = self._line(block_offset, record)
         self._rows.add((self.path, record.offset, line, _decoded(text), reason), len(text))
 
-    def refuse_long(self, offset: int, size_max: int) -> None:
+    def refuse_long(self, offset: int) -> None:
         """Do nothing: the reader continues to the end of the record."""
 
     def finish(self) -> None:
@@ -245,8 +240,8 @@ def read_each(  # noqa: PLR0913, PLR0917 - what a format knows of its records
 ) -> Iterator[pa.Table]:
     """Yield a block's good records, and pass the bad to ``bad``; ``fault`` says why of some without Arrow."""
     # A few thousand records at a time, since each emitted batch reports progress and renews the attempt's timeout.
-    for start in range(0, len(records), SIEVED_RECORDS_MAX):
-        portion = records[start : start + SIEVED_RECORDS_MAX]
+    for start in range(0, len(records), bad.limits.bad_rows):
+        portion = records[start : start + bad.limits.bad_rows]
         reasons = {index: found for index, record in enumerate(portion) if (found := fault(record)) is not None}
         good = [index for index in range(len(portion)) if index not in reasons]
         tables, misfits = sieve([portion[index].content for index in good], parse, suspect)
@@ -316,12 +311,12 @@ def _reason(message: str) -> str:
     return f"it does not fit: {_NUMBERS.sub('', message)}{remedy}"
 
 
-def _cut(content: bytes) -> bytes:
+def _cut(content: bytes, size_max: int) -> bytes:
     """Return the first bytes of a record that the table keeps, cut at the end of a character."""
-    end = TEXT_BYTES_MAX
+    end = size_max
     if len(content) <= end:
         return content
-    while end > TEXT_BYTES_MAX - 4 and content[end] & 0xC0 == 0x80:  # noqa: PLR2004 - a byte that continues a character
+    while end > size_max - 4 and content[end] & 0xC0 == 0x80:  # noqa: PLR2004 - a byte that continues a character
         end -= 1
     return content[:end]
 

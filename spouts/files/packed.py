@@ -24,8 +24,8 @@ PACKED_SUFFIXES = (".gz", ".bz2", ".zst", ".zstd")
 UNPACKED_END = sys.maxsize
 """The end of an unpacked file, which is not known."""
 
-BUFFER_BYTES = 1024 * 1024
-"""The number of bytes to unpack at a time."""
+_READ_BYTES = 1024 * 1024
+"""How much is read, or passed over, at a time."""
 
 _FAULTS = (EOFError, gzip.BadGzipFile, zlib.error)
 """The errors of a stream that is cut or damaged; pyarrow and bz2 raise an OSError without a number."""
@@ -50,9 +50,9 @@ class Unpacked(io.BufferedReader):
         return not self.peek(1)
 
 
-def unpacked(handle: IO[bytes], path: str) -> IO[bytes]:
+def unpacked(handle: IO[bytes], path: str, buffer_bytes: int = _READ_BYTES) -> IO[bytes]:
     """Return the content of an open file: unpacked if its name says that it is compressed."""
-    return cast("IO[bytes]", Unpacked(_Stream(handle, path), BUFFER_BYTES)) if is_packed(path) else handle
+    return cast("IO[bytes]", Unpacked(_Stream(handle, path), buffer_bytes)) if is_packed(path) else handle
 
 
 class _BorrowedHandle:
@@ -83,7 +83,7 @@ class _Bz2:
                 if not packed:
                     return b""
                 self._member = bz2.BZ2Decompressor()
-            elif self._member.needs_input and not (packed := self._handle.read(BUFFER_BYTES)):
+            elif self._member.needs_input and not (packed := self._handle.read(_READ_BYTES)):
                 raise EOFError("a member ends too early")
             if data := self._member.decompress(packed, size):
                 return data
@@ -91,7 +91,7 @@ class _Bz2:
     def _beginning(self, packed: bytes) -> bytes:
         """Return the beginning of the next member; zeros before it are passed over, as gzip does."""
         while not (packed := packed.lstrip(b"\0")):
-            if not (packed := self._handle.read(BUFFER_BYTES)):
+            if not (packed := self._handle.read(_READ_BYTES)):
                 break
         return packed
 
@@ -128,7 +128,7 @@ class _Stream(io.RawIOBase):
         if offset < self._position:
             self._begin()
         while self._position < offset:
-            if not self._read(min(BUFFER_BYTES, offset - self._position)):
+            if not self._read(min(_READ_BYTES, offset - self._position)):
                 break
         return self._position
 

@@ -20,12 +20,6 @@ from spouts.files.listing import FileRange, InputFile
 from spouts.files.taken_log import AdmittedFile
 from txtopo.errors import InputError
 
-RANGE_BYTES_MIN = 4 * 1024
-"""The minimum size of a piece into which a range is cut."""
-
-NAMES_BYTES_MAX = 128 * 1024
-"""The limit for the bytes of file names in one transaction's metadata; the last name may exceed it."""
-
 NAMED_MAX = 10
 """The maximum number of files that an error names."""
 
@@ -82,7 +76,7 @@ class Cutter:
         *You* give the files from that place on, in order of their numbers.
         """
         spans: list[tuple[AdmittedFile, Span]] = []
-        bytes_left, names_left = self.batch_bytes, NAMES_BYTES_MAX
+        bytes_left, names_left = self.batch_bytes, self.files_format.limits.names_bytes
         for file in files:
             span = self.next_span(file, place, bytes_left)
             while span is not None and not (spans and span.size_bytes > bytes_left):
@@ -119,7 +113,7 @@ class Cutter:
 
     def _cut(self, spans: Sequence[tuple[AdmittedFile, Span]]) -> list[tuple[AdmittedFile, FileRange]]:
         total = sum(span.size_bytes for _, span in spans)
-        share_bytes = max(RANGE_BYTES_MIN, -(-total // self.tasks))
+        share_bytes = max(self.files_format.limits.range_bytes, -(-total // self.tasks))
         return [
             (file, FileRange(file.name, piece.start, piece.end, file.size, file.mtime_ns))
             for file, span in spans

@@ -33,12 +33,6 @@ _INVALID = 422
 
 _ID_MAX = 2**31 - 1
 
-UNKNOWN_SECS = 10
-"""How long a schema that the registry does not know is not asked for again, by a thread.
-
-Unless a record was made after it was asked for: whoever makes one registers its schema before.
-"""
-
 _BY_ID = ("get_schema", "get_schema_by_guid")
 
 _UNKNOWN_MAX = 1000
@@ -69,6 +63,10 @@ class SchemaRegistry:
     Raises:
         ConfigError: a property is refused, or the client is missing.
     """
+
+    unknown_secs = 10
+    """How long a schema that the registry does not know is not asked for again, by a thread, unless a record was made
+    after it was asked for: whoever makes one registers its schema before."""
 
     _properties: ClientProperties
 
@@ -165,7 +163,7 @@ class _Answered:
             if key in self._unknown:
                 asked_secs, tries, error_known = self._unknown[key]
                 is_later = self.made is not None and self.made > tries
-                if time.monotonic() < asked_secs + UNKNOWN_SECS and not is_later:
+                if time.monotonic() < asked_secs + self._registry.unknown_secs and not is_later:
                     raise error_known.with_traceback(None)
             tries = dt.datetime.now(dt.UTC)
             try:

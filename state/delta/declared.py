@@ -11,6 +11,7 @@ from typing import Self
 import pyarrow as pa
 
 from state.delta.forking import fork_table
+from state.delta.log.data_files import Sizes
 from state.delta.log.growth import Growth
 from state.delta.log.location import Location, parent_of
 from state.delta.log.ownership import Owner, failing
@@ -26,6 +27,8 @@ from txtopo.errors import ConfigError
 class DeclaredDeltaTable(State, CanBeForked, KeepsVersions):
     """A state in a Delta table."""
 
+    sizes = Sizes()
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -39,7 +42,8 @@ class DeclaredDeltaTable(State, CanBeForked, KeepsVersions):
         self.path = os.fspath(path)
         self._storage = dict(storage_options) if storage_options is not None else None
         self._location()  # what delta-rs can't use is refused here, before a run has made anything
-        self._upkeep = upkeep
+        self.upkeep = upkeep
+        """When it is looked after, and how long what is kept is kept."""
         if schema_evolution not in {None, "add"}:
             raise ConfigError(f"schema_evolution is {schema_evolution!r}; it can only be 'add', or be left out")
         self.schema_evolution = schema_evolution

@@ -38,7 +38,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from state.delta.log.data_files import PORTION_ROWS, DataFile, DataFolder, without
+from state.delta.log.data_files import DataFile, DataFolder, Sizes, without
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.log.put import Change
 from state.delta.log.vectors import bitmap_of, portions_in, positions_in
@@ -48,15 +48,11 @@ from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, are_over, times_
 SEGMENT_ROWS, SEGMENT_BYTES = 5_000_000, 1 << 30
 """The most rows of a file in tiers, and the most bytes: with few large ones, a write has few vectors to write."""
 
-_TIER = 8
-"""How many files of a tier become one of the next tier."""
-
 _SMALL_ROWS, _TIER_BITS = 1 << 10, 3
 """Files of fewer rows are all of one tier; each further one has 8 times as many rows."""
 
-_REWRITTEN_ROWS_MIN, _REWRITTEN_BYTES_MIN = 1 << 16, SEGMENT_BYTES // _TIER
-"""A file in tiers that is smaller by both is not written again for the rows that are over alone: its tier is merged
-soon."""
+_REWRITTEN_BYTES = SEGMENT_BYTES >> 3
+"""A file of fewer bytes is not written again for the rows that are over alone, see :attr:`Sizes.rewritten_rows`."""
 
 _LEFT_OUT_MAX = 64
 """How many occasions to begin a round pass by at most after one that was in vain."""
@@ -70,7 +66,7 @@ IsOver = Callable[[DataFile], bool]
 """Returns whether most rows of a file are over."""
 
 
-def in_tiers(files: Files, is_over: IsOver) -> list[Files]:
+def in_tiers(files: Files, is_over: IsOver, sizes: Sizes) -> list[Files]:
     """Return the files of the smallest tier that is full, and of the others large ones most of whose rows are over."""
     tiers: dict[int, list[DataFile]] = {}
     for file in sorted(files, key=lambda file: file.live):
@@ -78,14 +74,14 @@ def in_tiers(files: Files, is_over: IsOver) -> list[Files]:
     full: Files = ()
     for tier in sorted(tiers):
         own = _for_one(tiers[tier])
-        if len(own) >= _TIER:
+        if len(own) >= sizes.tier_files:
             full = tiers.pop(tier)[: len(own)]
             break
     large = (
         file
         for own in tiers.values()
         for file in own
-        if file.rows >= _REWRITTEN_ROWS_MIN or file.size >= _REWRITTEN_BYTES_MIN
+        if file.rows >= sizes.rewritten_rows or file.size >= _REWRITTEN_BYTES
     )
     return [each for each in (full, _for_one([file for file in large if is_over(file)])) if each]
 
@@ -145,11 +141,11 @@ class Policy:
     held: Callable[[DataFile], pa.Table | None] = lambda _: None
 
     @staticmethod
-    def of_tiers(**options: Any) -> Policy:
+    def of_tiers(sizes: Sizes, **options: Any) -> Policy:
         """Return that of a table with deletion vectors."""
         return Policy(
-            lambda files, _, is_over: in_tiers(files, is_over),
-            lambda files: bool(in_tiers(files, is_mostly_dead)),
+            lambda files, _, is_over: in_tiers(files, is_over, sizes),
+            lambda files: bool(in_tiers(files, is_mostly_dead, sizes)),
             has_vectors=True,
             **options,
         )
@@ -338,7 +334,7 @@ class Merging:
                 now = dead_now(file)
                 if old.dead - now:
                     return None
-                dead |= _places_among(old.live, now - old.dead, at)
+                dead |= _places_among(old.live, now - old.dead, at, self._data.sizes.portion_rows)
             elif old.last > until:
                 dead |= BitMap64(range(at, at + len(old.live)))
             at += len(old.live)
@@ -378,7 +374,7 @@ class Merging:
         time, at, last, expired = policy.time, 0, BEFORE_ALL, 0
         # Those in memory need not be read: of a merge of 8 files that takes a third.
         held = policy.held(file)
-        portions = self._data.portions(file, self._schema, with_dead=True) if held is None else _portions(held)
+        portions = self._data.portions(file, self._schema, with_dead=True) if held is None else self._portions(held)
         for rows in portions:
             first, at = at, at + rows.num_rows
             all_own = BitMap64(range(first, at))
@@ -396,6 +392,13 @@ class Merging:
             pa.default_memory_pool().release_unused()
         old.append(OldFile(file.path, live, dead, expired, last))
 
+    def _portions(self, rows: pa.Table) -> Iterator[pa.Table]:
+        """Yield rows in portions, as they are read of a file."""
+        size = self._data.sizes.portion_rows
+        for start in range(0, rows.num_rows, size):
+            yield rows.slice(start, size)
+            current_probe().step()
+
     def _is_over(self, file: DataFile, until: int) -> bool:
         """Whether most rows of a file are dead, or have expired; its times are read once."""
         if not self._policy.time or not file.live or is_mostly_dead(file):
@@ -407,17 +410,10 @@ class Merging:
         return self._half_over[file.path] <= until
 
 
-def _portions(rows: pa.Table) -> Iterator[pa.Table]:
-    """Yield rows in portions, as they are read of a file."""
-    for start in range(0, rows.num_rows, PORTION_ROWS):
-        yield rows.slice(start, PORTION_ROWS)
-        current_probe().step()
-
-
-def _places_among(live: BitMap64, died: BitMap64, first: int) -> BitMap64:
+def _places_among(live: BitMap64, died: BitMap64, first: int, portion_rows: int) -> BitMap64:
     """Return the places among the rows of ``live``, of which the first one has ``first``, of those that have died."""
     places, died = BitMap64(), died & live
-    for own in portions_in(live) if died else ():
+    for own in portions_in(live, portion_rows) if died else ():
         places |= bitmap_of(first + own.searchsorted(positions_in(died & BitMap64(range(own[0], own[-1] + 1)))))
         first += len(own)
     return places

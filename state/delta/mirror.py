@@ -19,7 +19,6 @@ from pyroaring import BitMap64
 
 from state.delta.log.data_files import DataFile
 from state.delta.log.ownership import WORLD_ERRORS
-from txtopo.columnar import mapped
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.errors import FailedException, StateFailure
 
@@ -61,14 +60,14 @@ H = TypeVar("H", bound=MirroredRows)
 class Mirror(Generic[H]):
     """The rows that a coordinator holds of one table, valid for exactly one version.
 
-    ``make`` returns what holds no rows yet, given the most bytes in memory: ``bytes_max``, or ``mapped.BYTES_MAX``.
+    ``make`` returns what holds no rows yet, given the most bytes in memory: ``bytes_max`` where no run says otherwise.
     """
 
-    def __init__(self, make: Callable[[int], H], read: Read, bytes_max: int | None = None) -> None:
+    def __init__(self, make: Callable[[int], H], read: Read, bytes_max: int) -> None:
         self._make = make
         self._read = read
         self._loading: Loading[H] | None = None
-        self.held = make(mapped.BYTES_MAX if bytes_max is None else bytes_max)
+        self.held = make(bytes_max)
         """The rows; of ``version``, if it is known."""
         self.version: int | None = None
         """The version whose rows are held; None if they are not known to be of one."""

@@ -12,7 +12,7 @@ import attrs
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from state.delta.log.data_files import DataFile, DataFolder, files_in, needed_in, with_stats
+from state.delta.log.data_files import DataFile, DataFolder, Sizes, files_in, needed_in, with_stats
 from state.delta.log.entries import actions_of, entry_path, log_entries
 from state.delta.log.growth import growth_of, lacking, vectors_turned
 from state.delta.log.location import LOG_FOLDER
@@ -47,11 +47,13 @@ from txtopo.failpoints import durable_step, reach
 class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, GrowsColumns):
     """A Delta table opened by one coordinator, whose marker is written; subclasses say what a write consists of."""
 
-    def __init__(self, declared: State, writer: TableWriter, schema: pa.Schema, upkeep: Upkeep, policy: Policy) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - what its kind makes of it
+        self, declared: State, writer: TableWriter, schema: pa.Schema, sizes: Sizes, upkeep: Upkeep, policy: Policy
+    ) -> None:
         self.declared = declared
         self._location = writer.location
         self._writer = writer
-        self._data = DataFolder(writer.location)
+        self._data = DataFolder(writer.location, sizes)
         self._schema = schema
         past = TablePast(RememberedLog.of(writer.location, writer.own_entries), writer.fence)
         self._log_upkeep = LogUpkeep(past, upkeep)
@@ -184,7 +186,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         left = [] if since_secs is None else self._data.left_by_groups(self._head.last_txid or 0, since_secs)
         if not left:
             return
-        writer.look()
+        writer.refresh()
         needed = {file.place for file in self._head.files.values()}
         for version in range(before, self._head.version + 1):
             needed.update(unquote(added["path"]) for added in actions_of(self._location, version, "add"))
@@ -212,7 +214,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         """
         writer = self._writer
         for _ in writer.tries(txid):
-            writer.look()
+            writer.refresh()
             # An earlier repair may have written this version and died before it had synced it.
             is_undisturbed, head = self._is_undisturbed(), self._head
             if (head.last_txid or 0) == (txid or 0) and is_undisturbed:
@@ -235,7 +237,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
     def record_turn(self, txid: int) -> None:
         """Mark that the topology has gone back to a transaction; see :meth:`CanBeRepaired.record_turn`."""
         for _ in self._writer.tries(txid):
-            self._writer.look()
+            self._writer.refresh()
             if self._put(Change(turn=txid)):
                 return
 
@@ -272,7 +274,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         """Record the last transaction again, on top of foreign writes; see :meth:`CanBeRepaired.adopt`."""
         writer = self._writer
         for _ in writer.tries():
-            writer.look()
+            writer.refresh()
             if self._is_undisturbed():
                 writer.make_durable()
                 return

@@ -248,7 +248,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
             self._seen = None
             try:
                 table.update_incremental()
-            except WORLD_ERRORS:  # as the writer does, see TableWriter.look
+            except WORLD_ERRORS:  # as the writer does, see TableWriter.refresh
                 return None
             self._remember(table)
         return table

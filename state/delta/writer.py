@@ -165,11 +165,11 @@ class TableWriter:
         newest = next(log_entries(location, writer.head.version), None)
         if newest is None or not newest.is_own:
             # Others may not have synced what the marker is put on top of. Later it is no longer told from our own.
-            writer.look()
+            writer.refresh()
             writer.make_durable()
         for _ in writer.tries():
             # Another Delta write that has taken the version may be the marker of a newer coordinator.
-            writer.look()
+            writer.refresh()
             # A crash before this leaves the table to whoever had it, and one after it a marker of a coordinator that
             # never wrote: it keeps older ones out, and the next one has a higher epoch.
             if writer._put(Change()):
@@ -184,7 +184,7 @@ class TableWriter:
     def table(self) -> DeltaTable:
         """A handle of the head, to read with."""
         if self._handle.version() != self.head.version:
-            self.look()
+            self.refresh()
         return self._handle
 
     @property
@@ -202,7 +202,7 @@ class TableWriter:
         """The table's ``metaData`` as it is, for the log."""
         return self.head.metadata or metadata_of(self._handle)  # nobody has changed it since the last look
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read what others have written, and check the fence; the head is then the table's newest version.
 
         Raises:
@@ -212,10 +212,10 @@ class TableWriter:
             FailedException: others were faster for a minute.
         """
         for _ in self.tries():
-            if self._has_looked():
+            if self._has_refreshed():
                 break
 
-    def _has_looked(self) -> bool:
+    def _has_refreshed(self) -> bool:
         """Look once; return False if somebody has meanwhile moved the rows of the version that was looked at."""
         table, known_at, head = self._handle, _now(), self.head
         with self.failing("its table cannot be read"):
@@ -293,7 +293,7 @@ class TableWriter:
         """
         if not self.head.is_known:
             self._handle = self.fresh_handle()  # the old one would take another table's versions for those to come
-            self.look()
+            self.refresh()
         for _ in self.tries(txid):
             if self.has(txid):
                 break
@@ -347,12 +347,12 @@ class TableWriter:
         except OSError as error:
             # Whether it was put is not known. If there is no new version it was not; otherwise the next try looks for
             # the transaction.
-            self.look()
+            self.refresh()
             if self.head.version == before:
                 raise self.failure("its table could not be written", error, change.txid) from error
             return False
         if not is_put:
-            self.look()
+            self.refresh()
             return False
         reach("delta.write.landed")
         return True
@@ -410,7 +410,7 @@ class TableWriter:
             self._folder.delete(entry_path(version))
         self.own_entries.clear()
         self._handle = self.fresh_handle()
-        self.look()
+        self.refresh()
         return False
 
     def refuse_foreign_change(self, txid: int | None) -> None:
@@ -434,7 +434,7 @@ class TableWriter:
         For a version whose writer may have died between its put and the sync of the folder.
         """
         if not self._are_synced(self.head.files.values(), self.head.version):
-            self.look()
+            self.refresh()
 
     def _are_synced(self, files: Iterable[DataFile], version: int) -> bool:
         """Sync a version's files and the log; return False if some are gone, whose rows a later version has moved."""
@@ -465,7 +465,7 @@ class TableWriter:
             with self.failing("its table cannot be read"):
                 # With the same version, the second try would fail in the same way.
                 version = self.head.version
-                self.look()
+                self.refresh()
                 if self.head.version == version:
                     raise
                 return read()

@@ -42,8 +42,6 @@ Values are in the index of their paths itself, where of a large one at most a qu
 table with row ids, each time that a group replaced its note the list of points had to move to another page: with 36
 points, a group wrote 7 pages for 4.
 """
-_BUSY_SECS = 30.0
-"""Writers hold the file for milliseconds: whoever has it for longer was stopped in the midst."""
 _POLL_SECS = 0.01
 """How often a file that is locked is tried again."""
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -63,6 +61,9 @@ class SqliteStore(Store):
         StopError: the file cannot be opened, or is not a store of txtopo.
     """
 
+    busy_secs = 30.0
+    """How long it waits for the file: writers have it for milliseconds, so who keeps it was stopped in the midst."""
+
     @checked_arguments
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if "\0" in os.fspath(path):
@@ -75,7 +76,7 @@ class SqliteStore(Store):
         with _naming_errors(self.path):
             make_folder(self.path.parent)
             self._connection = sqlite3.connect(
-                self.path, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False
+                self.path, timeout=self.busy_secs, isolation_level=None, check_same_thread=False
             )
             try:
                 self._prepare()
@@ -166,7 +167,7 @@ class SqliteStore(Store):
     def _switch_to_wal(self) -> None:
         # SQLite's busy timeout does not apply to this statement: if several processes open a new file at the same
         # time, all but one immediately get an error that it is locked.
-        deadline = time.monotonic() + _BUSY_SECS
+        deadline = time.monotonic() + self.busy_secs
         while True:
             try:
                 self._connection.execute("PRAGMA journal_mode = WAL")
@@ -263,7 +264,7 @@ def damage_of_store(path: Path) -> str | None:
     """
     if not path.exists():
         return None
-    with _naming_errors(path), contextlib.closing(sqlite3.connect(path, timeout=_BUSY_SECS)) as connection:
+    with _naming_errors(path), contextlib.closing(sqlite3.connect(path, timeout=SqliteStore.busy_secs)) as connection:
         try:
             (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         except sqlite3.DatabaseError as error:
@@ -414,7 +415,7 @@ def _naming_errors(path: Path) -> Iterator[None]:
     except (OSError, sqlite3.Error) as error:
         if _is_locked_out(error):
             raise StopError(
-                f"the store {path} was locked by another process for {_BUSY_SECS:.0f} s: a process that was about to "
+                f"the store {path} stays locked by another process: a process that was about to "
                 "write to it is stopped or hangs. Let it continue or end it, and start again"
             ) from error
         if _is_damage(error):

@@ -64,10 +64,6 @@ from txtopo.api.store import Change, Delete, Lead, Store
 from txtopo.config import to_servers
 from txtopo.errors import ConfigError, InternalError, LostLead, StopError
 
-_SESSION_SECS_MIN = 6.0
-"""The shortest session of a server with ZooKeeper's default tickTime, even if a shorter one was requested."""
-_REFUSAL_MARGIN_SECS = 2.0
-"""How much longer than a session its node may stay: the server looks at sessions once a tick."""
 _POLL_SECS = 0.1
 """How long the holder's end is waited for at a time; then it is asked again who holds the lead."""
 _RELEASE_SECS = 2.0
@@ -96,6 +92,11 @@ class ZooKeeperStore(Store):
     Raises:
         StopError: no server can be reached.
     """
+
+    session_secs_min = 6.0
+    """The shortest session of a server with ZooKeeper's default tickTime, even if a shorter one was requested."""
+    margin_secs = 2.0
+    """How much longer than a session its node may stay: the server looks at sessions once a tick."""
 
     @checked_arguments
     def __init__(
@@ -130,7 +131,7 @@ class ZooKeeperStore(Store):
         self.session.make(f"{self.root}/values", b"")
         self.session.make(epoch_node, b"0")
         holder = Holder.of_this_process(owner, self.session.timeout_secs)
-        term = _Claim(self.session, topology_id, epoch_node, holder, epoch_min).take()
+        term = _Claim(self, topology_id, epoch_node, holder, epoch_min).take()
         lead = ZooKeeperLead(self, topology_id, term)
         self._leads.append(lead)
         lead.prepare()
@@ -158,11 +159,15 @@ class _Term:
 
 @attrs.frozen
 class _Claim:
-    session: ZooKeeperSession
+    store: ZooKeeperStore
     topology_id: str
     epoch_node: str
     holder: Holder
     epoch_min: int
+
+    @property
+    def session(self) -> ZooKeeperSession:
+        return self.store.session
 
     def take(self) -> _Term:
         """Return the term, once the lead is taken; raise AlreadyRunning if a live process or session holds it."""
@@ -202,8 +207,8 @@ class _Claim:
         return int(data), stat.version
 
     def _wait_or_refuse(self, in_place: Holder, started: float) -> None:
-        longest_secs = max(self.session.timeout_secs, in_place.session_timeout_secs, _SESSION_SECS_MIN)
-        patience_secs = GRACE_SECS if in_place.is_alive() else longest_secs + _REFUSAL_MARGIN_SECS
+        longest_secs = max(self.session.timeout_secs, in_place.session_timeout_secs, self.store.session_secs_min)
+        patience_secs = GRACE_SECS if in_place.is_alive() else longest_secs + self.store.margin_secs
         remaining_secs = started + patience_secs - time.monotonic()
         if remaining_secs <= 0:
             raise refusal(self.topology_id, in_place)

@@ -11,6 +11,7 @@ import txtopo.backfill.beginning
 from state.delta.log.data_files import DATA_FOLDER
 from tests.backfill.backfills import WORLD, Place, windows
 from tests.crashes import Crash, dying, survives
+from tests.state.delta.delta_tables import scheduled_tables
 from tests.variants import variants
 from txtopo import Config
 from txtopo.errors import ConfigError, StateAccessError
@@ -56,6 +57,11 @@ def place(template, tmp_path) -> Place:
     return template.copy(tmp_path / "out")
 
 
+def cleaning(place: Place) -> Place:
+    """Return the topology with tables that are cleaned up after each group."""
+    return Place(place.folder, lambda *given: scheduled_tables(place.make(*given), clean_up_secs=0))
+
+
 def begun_empty(tmp_path: Path, template: Place, at: int) -> Place:
     """Return a topology whose windows were begun empty after a transaction, with all others as they were."""
     found = Place(tmp_path / f"reference-{at}", windows)
@@ -65,9 +71,9 @@ def begun_empty(tmp_path: Path, template: Place, at: int) -> Place:
     return found
 
 
-def run_later(monkeypatch, place: Place, secs: float, **settings: int) -> None:
+def run_later(place: Place, secs: float, **settings: int) -> None:
     """Let time pass until three more rows, so that of what is not recent the versions of points alone are left."""
-    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
+    place = cleaning(place)
     WORLD.rows += ["w0"] * 3
     now_secs = time.time() + secs
     place.run(config=CONFIG.with_settings(settings), wall_secs=lambda: now_secs)
@@ -91,9 +97,9 @@ def test_what_it_reads_is_as_it_was(tmp_path, template, place, first):
 
 
 @pytest.mark.slow
-def test_a_wish_between_two_points_goes_to_the_earlier_one(tmp_path, monkeypatch, place):
+def test_a_wish_between_two_points_goes_to_the_earlier_one(tmp_path, place):
     """And it is said before anything is written, with what is gone; the same call goes on with it."""
-    run_later(monkeypatch, place, 3 * SLOT_SECS)
+    run_later(place, 3 * SLOT_SECS)
     with dying("group.decide.after", 2):
         place.backfill("minutes", "minutes", first=9)
     (point,) = place.points
@@ -108,9 +114,9 @@ def test_a_wish_between_two_points_goes_to_the_earlier_one(tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-def test_before_the_oldest_point_it_is_refused(monkeypatch, place):
+def test_before_the_oldest_point_it_is_refused(place):
     """What is gone is named, and where it can begin instead, which works; nothing was written."""
-    run_later(monkeypatch, place, 2 * 3600, **{"topology.rewind.hours": 1})
+    run_later(place, 2 * 3600, **{"topology.rewind.hours": 1})
     oldest = LAST
     with pytest.raises(ConfigError, match=rf"needs 'clock' as of transaction 8 .*begin with --from {oldest + 1}$"):
         place.backfill("minutes", "minutes", first=9)
@@ -184,9 +190,8 @@ def test_killed_while_it_copies_it_goes_on(tmp_path, template, place, step):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["backfill.table.before", "group.decide.before"])
-def test_a_version_that_it_copies_stays(monkeypatch, place, step):
+def test_a_version_that_it_copies_stays(place, step):
     """While it says so, whatever the topology removes; once it has the copy, or is dead, that goes as all else does."""
-    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
     clock = place.make(place.folder).plan.states["clock"].table()
     with dying(step):
         place.backfill("minutes", "minutes", first=7)
@@ -197,6 +202,6 @@ def test_a_version_that_it_copies_stays(monkeypatch, place, step):
     for secs, is_held in ((hold.until_ms / 1000 - 1, hold.point == 6), (hold.until_ms / 1000 + 1, False)):
         for _ in range(2):
             WORLD.rows += ["w1"] * 3
-            place.run(wall_secs=lambda secs=secs: secs)
+            cleaning(place).run(wall_secs=lambda secs=secs: secs)
         assert clock.kept([6]) == ({6} if is_held else set())
     assert holds_in(folder_at(place.folder / "_txtopo"), "t", hold.until_ms) == []

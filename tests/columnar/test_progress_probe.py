@@ -14,7 +14,7 @@ from state.delta.columns import AT_ONCE_MAX, column_values, fit_column
 from state.delta.keyed.writing import RowWrites
 from state.delta.log.data_files import PUTS_MAX, fitted
 from tests.bolts import Take
-from tests.state.delta.delta_tables import hold_no_rows
+from tests.state.delta.delta_tables import LARGE, sized
 from tests.topologies import committing
 from txtopo import Fields, ICommitter, TransactionAttempt
 from txtopo.api.components.planned import NEVER
@@ -145,9 +145,7 @@ def test_a_large_table_that_is_read_is_seen_to_get_on(
     keys = [str(number) for number in range(60_000)]
     rows = pa.table({"key": keys, "n": range(60_000), "txid": [1] * 60_000}, schema=state.format("tags").schema())
     first.write(1, RowWrites(rows))
-    if held == "no row in memory":
-        hold_no_rows(monkeypatch)
-    monkeypatch.setattr("state.delta.log.data_files.PORTION_ROWS", 8_000)
+    sized(state, portion_rows=8_000, **(LARGE if held == "no row in memory" else {}))
     clock = Clock()
     for module in ("state.delta.read.reading", "state.delta.log.data_files"):
         monkeypatch.setattr(f"{module}.fitted", lambda rows, schema: (clock.tick(), fitted(rows, schema))[1])

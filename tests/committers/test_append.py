@@ -8,6 +8,7 @@ import pytest
 import committers.spill
 import txtopo.assembly.assembly
 from committers import AppendCommitter
+from committers.spill import SpillLimits
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, read_tables
 from tests.committers.topologies import (
@@ -19,7 +20,6 @@ from tests.committers.topologies import (
     make_rows,
     rows_of,
     rows_topology,
-    spill_from,
 )
 from tests.crashes import Crash, run_with_crash
 from tests.variants import variants
@@ -57,7 +57,6 @@ def test_every_tuple_once(tmp_path, fields, rows_max) -> None:
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, fields, rows_max) -> None:
     """What is large stays in files until the commit phase, and comes out the same; the files are gone then."""
-    spill_from(monkeypatch, rows=1)
     written = []
 
     def write(folder, name, rows, keys):
@@ -66,7 +65,7 @@ def test_large_rows_travel_in_files(tmp_path, monkeypatch, fields, rows_max) -> 
 
     monkeypatch.setattr(committers.spill, "write_rows_file", write)
     config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=4, group_transactions_max=2)
-    run_inline(rows_topology(tmp_path, fields=fields), config)
+    run_inline(rows_topology(tmp_path, fields=fields, limits=SpillLimits(file_rows=1)), config)
     check(tmp_path)
     assert {keys for _, keys in written} == {(), ("day",)}
     assert not list((tmp_path / "_txtopo").rglob("*.arrow"))

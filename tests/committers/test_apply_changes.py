@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from committers import ApplyChanges, EventClock, spill
+from committers.spill import SpillLimits
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import MemoryState, read_table
 from tests.budgets import examples
-from tests.committers.topologies import spill_from
 from tests.crashes import Crash, run_inline, run_with_crash
 from tests.topologies import committing
 from txtopo import Config, Fields, RunReport, Topology, TransactionalTopology, TransactionalTopologyBuilder, run
@@ -176,11 +176,11 @@ def test_as_if_applied_one_by_one(events: list[Any], take: int, *, is_delta: boo
 @pytest.mark.parametrize("more", [{}, {"unchanged": "unchanged"}], ids=["latest", "all"])
 def test_many_events_are_spilled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]) -> None:
     """Through a file come the same ones, in the same order where sequences are equal."""
-    spill_from(monkeypatch, rows=1, reduced=1)
     written: list[RowsFile] = []
     monkeypatch.setattr(spill, "write_rows_file", lambda *given: written.append(write_rows_file(*given)) or written[-1])
     events = [[n % 5, "abcde"[n * 3 % 5], None, n * 7 % 4, 0, n % 6 == 0, None] for n in range(60)]
     fields, committer = CHANGE + Fields("unchanged: array<string>"), applying(**more)
+    committer.limits = SpillLimits(file_rows=1, rows_reduced=1)
     tables = {"rows": committer.state(tmp_path / "rows"), "gone": committer.tombstones(tmp_path / "gone")}
     spout = MemoryTransactionalSpout({0: events}, fields, 25)
     run_inline(committing(spout, committer, 2, by="id", **tables), Config())

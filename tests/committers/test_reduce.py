@@ -13,19 +13,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-import committers.reduce
-import committers.rows
-import committers.spill
 from committers import AppendCommitter, Count, CountDistinct, First, Last, Max, Mean, ReduceCommitter, Sum
+from committers.spill import SpillLimits
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState, MemoryState, read_table
-from tests.committers.topologies import spill_from
 from tests.topologies import committing, values_in
 from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder, TxtopoError
 from txtopo.api.values import StateKind
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.tasks import routing
 
 DATA = {p: [[f"w{(p * 7 + i) % 11}", (i * (p + 3)) % 9 - 4] for i in range(40)] for p in range(3)}
 TYPED, UNTYPED = Fields("word: string", "n: long"), Fields("word", "n")
@@ -163,10 +159,9 @@ class Looking(ReduceCommitter):
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
     """Keys that are many travel in files, which are gone as soon as their transaction was committed."""
-    spill_from(monkeypatch, rows=1)
     monkeypatch.setattr(Looking, "SEEN", [])
     config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=4, group_transactions_max=1)
-    run_inline(topology(tmp_path, Looking(tmp_path)), config)
+    run_inline(topology(tmp_path, limited(Looking(tmp_path), file_rows=1)), config)
     assert totals(tmp_path) == expected(operator.add)
     assert Looking.SEEN
     assert all(min(waiting) == txid for txid, waiting in Looking.SEEN)
@@ -174,37 +169,40 @@ def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
-@pytest.mark.parametrize("setting", ["ROWS_WAITING_MAX", "ROWS_REDUCED_MIN"])
-def test_many_rows_are_reduced_on_the_way(tmp_path, monkeypatch, fields, setting) -> None:
+@pytest.mark.parametrize("limit", ["rows_waiting", "rows_reduced"])
+def test_many_rows_are_reduced_on_the_way(tmp_path, fields, limit) -> None:
     """Rows that wait are reduced as soon as they are many; nothing is lost between two such steps."""
-    monkeypatch.setattr(committers.spill, setting, 3)
-    run_inline(topology(tmp_path, ReduceCommitter("words", "word", "n"), fields))
+    run_inline(topology(tmp_path, limited(ReduceCommitter("words", "word", "n"), **{limit: 3}), fields))
     assert totals(tmp_path) == expected(operator.add)
 
 
-def reduce_untyped(rows, state, batch_size=10, tasks=1, function=operator.add) -> None:
+def limited(committer, **limits):
+    """Return a committer with other limits."""
+    committer.limits = SpillLimits(**limits)
+    return committer
+
+
+def reduce_untyped(rows, state, batch_size=10, tasks=1, function=operator.add, **limits) -> None:
     """Run tuples without types into a state."""
-    committer = ReduceCommitter("words", "word", "n", function)
+    committer = limited(ReduceCommitter("words", "word", "n", function), **limits)
     spout = MemoryTransactionalSpout(rows, UNTYPED, batch_size)
     run_inline(committing(spout, committer, spout_tasks=tasks, words=state))
 
 
 @pytest.mark.parametrize("reduced_from", [0, 1_000])
-def test_keys_of_several_types(monkeypatch, reduced_from) -> None:
+def test_keys_of_several_types(reduced_from) -> None:
     """Chunks whose columns differ are folded all the same, where the state takes any key."""
-    spill_from(monkeypatch, reduced=reduced_from)
     rows = {0: [("a", 1), ("b", 2)], 1: [(7, 3), (8, 4)], 2: [("a", 5), (7, 6)], 3: [(7, 7), (1.5, 8)]}
     state = MemoryState(Fields("word"), Fields("n"))
-    reduce_untyped(rows, state, batch_size=2, tasks=4)
+    reduce_untyped(rows, state, batch_size=2, tasks=4, rows_reduced=reduced_from)
     assert values_in(state) == {"a": 6, "b": 2, 7: 16, 8: 4, 1.5: 8}
 
 
 @pytest.mark.parametrize("reduced_from", [0, 1_000])
-def test_sum_beyond_64_bits(monkeypatch, reduced_from) -> None:
+def test_sum_beyond_64_bits(reduced_from) -> None:
     """A sum of columns that leaves 64 bits goes on in whole numbers of Python."""
-    spill_from(monkeypatch, reduced=reduced_from)
     state = MemoryState(Fields("word"), Fields("n"))
-    reduce_untyped({0: [("a", 2**62)] * 5}, state, batch_size=2)
+    reduce_untyped({0: [("a", 2**62)] * 5}, state, batch_size=2, rows_reduced=reduced_from)
     assert state.items()["a"].value == 5 * 2**62
 
 
@@ -331,21 +329,20 @@ def only_same(one: int, other: int) -> int:
 @pytest.mark.parametrize(
     ("bad", "error"), [(2, "another value.*"), ("x", "'x' .str. does not fit bigint.*\n")], ids=["function", "type"]
 )
-def test_tuple_of_an_error(monkeypatch, waiting, bad, error) -> None:
+def test_tuple_of_an_error(waiting, bad, error) -> None:
     """The error of a value that waited with others names its tuple, and not the last one."""
-    monkeypatch.setattr(committers.reduce, "TUPLES_WAITING_MAX", waiting)
     state = MemoryState(Fields("word: string"), Fields("n: long"))
     with pytest.raises(TxtopoError, match=rf"{error}at the tuple \(word='a', n={bad!r}\)"):
-        reduce_untyped({0: [("a", 1), ("a", bad), ("a", 1), ("b", 3)]}, state, function=only_same)
+        reduce_untyped(
+            {0: [("a", 1), ("a", bad), ("a", 1), ("b", 3)]}, state, function=only_same, tuples_waiting=waiting
+        )
 
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("waiting", [2, 3, 10])
 @pytest.mark.parametrize("how", ["aggregates", "rows"])
-def test_tuple_that_does_not_fit(tmp_path, monkeypatch, waiting, how) -> None:
+def test_tuple_that_does_not_fit(tmp_path, waiting, how) -> None:
     """Among tuples that become columns together, the error names the one that does not fit, and not the last one."""
-    for room in (committers.reduce, committers.rows):
-        monkeypatch.setattr(room, "TUPLES_WAITING_MAX", waiting)
     word, n = Fields("word: string"), Fields("n: long")
     committer, state = {
         "aggregates": (ReduceCommitter("words", word, values={"n": Sum("n: long")}), MemoryState(word, n)),
@@ -353,7 +350,7 @@ def test_tuple_that_does_not_fit(tmp_path, monkeypatch, waiting, how) -> None:
     }[how]
     spout = MemoryTransactionalSpout({0: [("a", 1), ("b", "x"), ("c", 1), ("d", 3)]}, UNTYPED, 10)
     with pytest.raises(FieldsError, match=r"'x' .str. does not fit bigint.*\nat the tuple \(word='b', n='x'\)"):
-        run_inline(committing(spout, committer, words=state))
+        run_inline(committing(spout, limited(committer, tuples_waiting=waiting), words=state))
 
 
 class Catching(ReduceCommitter):
@@ -368,17 +365,17 @@ class Catching(ReduceCommitter):
 @pytest.mark.parametrize("bad", [2, "x"], ids=["function", "type"])
 @pytest.mark.parametrize("waiting", [2, 3, 10])
 @pytest.mark.parametrize("how", ["function", "aggregates"])
-def test_an_error_that_is_caught(monkeypatch, how, waiting, bad) -> None:
+def test_an_error_that_is_caught(how, waiting, bad) -> None:
     """Values that waited with one that is refused are not left out by a committer that catches the error: it comes again."""
-    monkeypatch.setattr(committers.reduce, "TUPLES_WAITING_MAX", waiting)
     word, n = Fields("word: string"), Fields("n: long")
     rows = [("a", 1), ("a", bad), ("a", 1), ("b", 3), ("c", 1)]
     if how == "function":
         committer = Catching("words", "word", "n", only_same)
     else:
         committer, rows[1] = Catching("words", word, values={"n": Sum("n: long")}), ("a", "x")
+    spout = MemoryTransactionalSpout({0: rows}, UNTYPED, 10)
     with pytest.raises(TxtopoError, match=r"at the tuple \(word='a', n="):
-        run_inline(committing(MemoryTransactionalSpout({0: rows}, UNTYPED, 10), committer, words=MemoryState(word, n)))
+        run_inline(committing(spout, limited(committer, tuples_waiting=waiting), words=MemoryState(word, n)))
 
 
 def test_decimal_keys() -> None:
@@ -429,9 +426,9 @@ AGGREGATES = {
 }
 
 
-def shops(state, fields, rows=6):
-    committer = ReduceCommitter("words", "word", values=AGGREGATES)
-    spout = MemoryTransactionalSpout(PRICES, fields, rows)
+def shops(state, fields, prices=PRICES, rows=6, **limits):
+    committer = limited(ReduceCommitter("words", "word", values=AGGREGATES), **limits)
+    spout = MemoryTransactionalSpout(prices, fields, rows)
     return committing(spout, committer, 3, by="word", spout_tasks=2, words=state)
 
 
@@ -461,11 +458,8 @@ def of_rows(rows):
 @pytest.mark.parametrize("way", ["executors", "marks", "driver", "files", "key by key", "combined"])
 def test_several_values(tmp_path, monkeypatch, fields, way) -> None:
     """Each field has its own aggregate, nulls are skipped, and the result is a plain loop's, whoever folds how."""
-    if way == "files":
-        spill_from(monkeypatch, rows=1, reduced=1)
     combined: list[int] = []
     if way == "combined":
-        monkeypatch.setattr(routing, "COMBINED_ROWS_MIN", 1)
         execute = ReduceCommitter.execute_combined
         monkeypatch.setattr(
             ReduceCommitter, "execute_combined", lambda own, batch: (combined.append(len(batch)), execute(own, batch))
@@ -475,10 +469,12 @@ def test_several_values(tmp_path, monkeypatch, fields, way) -> None:
     config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=6, group_transactions_max=3)
     key, marks = Fields("word: string"), way == "marks"
     state = DeltaState(tmp_path / "words", key=key, value=SHOP, kind=kind, deletion_vectors=marks)
+    limits = {"file_rows": 1, "rows_reduced": 1} if way == "files" else {}
+    prices, rows = ({p: rows * 30 for p, rows in PRICES.items()}, 1_200) if way == "combined" else (PRICES, 6)
     for _ in range(2):
-        run_inline(shops(state, fields, 40 if way == "combined" else 6), config)
+        run_inline(shops(state, fields, prices, rows, **limits), config)
     words = defaultdict(list)
-    for row in (row for rows in PRICES.values() for row in rows):
+    for row in (row for rows in prices.values() for row in rows):
         words[row[0]].append(row)
     table = read_table(tmp_path / "words").select(["word", *SHOP.names]).to_pylist()
     assert {row.pop("word"): row for row in table} == {word: of_rows(rows) for word, rows in words.items()}

@@ -3,9 +3,8 @@
 import pathlib
 from collections import Counter
 
-import pytest
-
-from committers import AppendCommitter, ReduceCommitter, ReplaceCommitter, spill
+from committers import AppendCommitter, ReduceCommitter, ReplaceCommitter
+from committers.spill import SpillLimits
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState, read_table
 from txtopo import FailedException, Fields, Topology, TransactionalTopologyBuilder
@@ -14,13 +13,6 @@ DAYS = ("mon", "tue", "wed", "thu")
 TYPED = Fields("day: string", "n: long")
 UNTYPED = Fields("day", "n")
 BATCH = 3
-
-
-def spill_from(monkeypatch: pytest.MonkeyPatch, rows: int | None = None, reduced: int | None = None) -> None:
-    """Let rows travel in files from so many on, and be reduced on the way from so many on."""
-    for name, size in (("FILE_ROWS_MIN", rows), ("ROWS_REDUCED_MIN", reduced)):
-        if size is not None:
-            monkeypatch.setattr(spill, name, size)
 
 
 def make_rows(partitions: int = 2, count: int = 8) -> dict[int, list[list[object]]]:
@@ -61,13 +53,18 @@ class FailsFirst:
             raise FailedException("once each")
 
 
-def rows_topology(output: pathlib.Path, data=None, *, fields: Fields = TYPED, spout=None, **options) -> Topology:
+def rows_topology(
+    output: pathlib.Path, data=None, *, fields: Fields = TYPED, spout=None, limits: SpillLimits | None = None, **options
+) -> Topology:
     """Return spout → append (rows), replace (days), reduce (sums): three tables from one stream."""
     spout = spout or MemoryTransactionalSpout(data or make_rows(), fields, BATCH)
     builder = TransactionalTopologyBuilder("rows", "spout", spout, 2)
-    builder.set_bolt("append", AppendCommitter("rows"), 2).shuffle_grouping("spout")
-    builder.set_bolt("replace", ReplaceCommitter("days"), 2).shuffle_grouping("spout")
-    builder.set_bolt("sum", ReduceCommitter("sums", "day", "n"), 2).fields_grouping("spout", Fields("day"))
+    append, replace, reduce = AppendCommitter("rows"), ReplaceCommitter("days"), ReduceCommitter("sums", "day", "n")
+    for committer in (append, replace, reduce):
+        committer.limits = limits or committer.limits
+    builder.set_bolt("append", append, 2).shuffle_grouping("spout")
+    builder.set_bolt("replace", replace, 2).shuffle_grouping("spout")
+    builder.set_bolt("sum", reduce, 2).fields_grouping("spout", Fields("day"))
     builder.set_state("rows", DeltaRows(output / "rows", TYPED, **options))
     builder.set_state("days", DeltaRows(output / "days", TYPED, partition_by="day", **options))
     builder.set_state("sums", DeltaState(output / "sums", Fields("day: string"), Fields("n: long"), **options))

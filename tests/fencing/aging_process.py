@@ -12,7 +12,6 @@ import sys
 
 from click.testing import CliRunner
 
-import state.delta.upkeep.rounds
 from tests.harness.history.clock import SimulatedClock
 from tests.harness.soak.changes.story import MODULE
 from txtopo.files.folder import LocalFolder
@@ -56,7 +55,6 @@ def stop_at_deletion(number: int) -> None:
 def main() -> None:
     when, now_secs, look_secs, *pairs = sys.argv[1:]
     values = dict(pair.split("=", 1) for pair in pairs)
-    state.delta.upkeep.rounds._CLEAN_UP_SECS = 0
     stop_at_deletion(int(values.pop("stop_at_deletion", "0")))
     if when.startswith("back-"):
         call("rewind", MODULE, when.removeprefix("back-"), "--yes", values=values)

@@ -10,7 +10,6 @@ from pathlib import Path
 import attrs
 import pytest
 
-import state.delta.upkeep.rounds
 from tests.fencing.aging_process import call, run
 from tests.fencing.zookeeper_view import viewing
 from tests.harness.history.clock import SimulatedClock
@@ -72,11 +71,8 @@ class Aging:
 
 
 @pytest.fixture
-def aging(
-    undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ZooKeeperServer, root: str
-) -> Aging:
+def aging(undisturbed: Undisturbed, tmp_path: Path, server: ZooKeeperServer, root: str) -> Aging:
     """A topology that has begun."""
-    monkeypatch.setattr(state.delta.upkeep.rounds, "_CLEAN_UP_SECS", 0)
     settings = {
         "topology.state.store": "zookeeper",
         "transactional.zookeeper.servers": server.hosts,

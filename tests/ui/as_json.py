@@ -46,6 +46,7 @@ VIEWS = {
     "transactions": lambda a: views.transactions_part(a.transactions()),
     "transaction": lambda a: views.transaction_part(a.transaction()),
     "check": lambda a: views.check_part(a.check()),
+    "check that found faults": lambda a: views.check_part(a.check("differs")),
     "topologies": lambda a: views.topologies_part(a.topologies()),
     "cluster": lambda a: views.cluster_part(a.cluster()),
 }

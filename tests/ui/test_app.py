@@ -115,7 +115,8 @@ def test_a_failure_is_over(served, monkeypatch):
     assert failing() == (False, [])
     monkeypatch.setattr(KnownRun, "ended", "")
     assert failing() == (True, ["fails"])
-    monkeypatch.setattr("txtopo.inspect.run.failures.CURRENT_SECS", -1.0)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 61)
     assert failing() == (False, [])
 
 
@@ -386,6 +387,7 @@ def restarted(tmp_path_factory):
     page = Page(backend, Sessions())
     client = TestClient(application(page, hosts_of(["127.0.0.1"], PORT), PORT), base_url=ORIGIN)
     assert client.get(f"/?token={page.sessions.invite()}").status_code == 200
+    backend.past_open_max = 1
     yield client
     backend.close()
 
@@ -448,9 +450,8 @@ def test_answers_of_an_earlier_run_have_their_shape(restarted):
             assert list(misfits(answer.json(), schema)) == [], path
 
 
-def test_many_earlier_runs_are_looked_at(restarted, monkeypatch):
+def test_many_earlier_runs_are_looked_at(restarted):
     """Those that nobody looks at are closed, and opened again when somebody does."""
-    monkeypatch.setattr("txtopo.inspect.backend._PAST_OPEN_MAX", 1)
     for _ in range(3):
         for number, txid in ((1, 1), (2, 3)):
             assert restarted.get(f"{TOPOLOGY}@{number}/transaction/{txid}").status_code == 200

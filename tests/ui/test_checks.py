@@ -7,6 +7,7 @@ import pytest
 
 from tests.ui.shapes import misfits
 from tests.waiting import wait_for
+from txtopo.api.table_history import StateComparison
 from txtopo.files.records import to_json
 from txtopo.inspect.audit.report import (
     AuditProgress,
@@ -117,6 +118,18 @@ def test_a_check_that_is_killed(begin):
     """By whom is not known, but by which signal."""
     _, check = begin("os.kill(os.getpid(), 9)")
     assert ended(check) == ("failed", "its process was killed: SIGKILL", None)
+
+
+def test_what_a_replay_has_found_is_text():
+    """Names of components and states, and values in what differs, are shown and are no HTML."""
+    evil = "<script>hit=1</script>"
+    compared = ComponentComparison(evil, 3, 4, Comparison.TWO_RUNS, is_same=False)
+    found = ReplayReport(
+        2, 1, 1, 1, 4, 1, (evil,), (compared,), (StateComparison(evil, 1, evil),), Difference(evil, evil)
+    )
+    shown = check_part(Check(1, "replay", "words", 2, 0.0, "differs", 1.0, replay=found))
+    assert shown.count("&lt;script&gt;hit=1") == 5
+    assert "<script>" not in shown
 
 
 def test_a_page_gets_no_more_than_it_can_show():

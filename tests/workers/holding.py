@@ -89,7 +89,7 @@ def main() -> None:
     job, port, secret, secs = sys.argv[1:]
 
     def make_body(_welcome: Welcome, links: Links) -> Holding:
-        return Holding(float(secs), links.note_task)
+        return Holding(float(secs), links.record_task)
 
     driver = ("127.0.0.1", int(port))
     run_worker(WorkerJob(0, int(job), bytes.fromhex(secret), driver, None, 1 << 20), make_body)

@@ -44,7 +44,7 @@ from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
-from txtopo.transactional.commit.keeping import Keeping
+from txtopo.transactional.commit.keeping import PointKeeper
 from txtopo.transactional.core.events import Recovered, TransactionMetadata
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.spout_policy import policy_of
@@ -252,8 +252,8 @@ def _make_keeping(  # noqa: PLR0913, PLR0917 - the parts of a run that say what 
     coordinator_state: CoordinatorState,
     journal: Journal | None,
     holds: Callable[[int], Sequence[Hold]] | None,
-) -> Keeping:
-    return Keeping(
+) -> PointKeeper:
+    return PointKeeper(
         coordinator_state,
         recovered.committed.txid,
         threads.wall_secs,

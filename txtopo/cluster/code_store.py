@@ -75,12 +75,12 @@ class Manifest:
             manifest = from_json(json.loads(data), cls)
         except DAMAGE as error:
             raise CodeUnavailable(f"a manifest is damaged: {error!r}") from error
-        if not all(is_plain_name(name) for name in (manifest.topology, *(file.name for file in manifest.files))):
+        if not all(is_safe_name(name) for name in (manifest.topology, *(file.name for file in manifest.files))):
             raise CodeUnavailable(f"the manifest of {manifest.topology!r} has names that leave its folder")
         return manifest
 
 
-def is_plain_name(name: str) -> bool:
+def is_safe_name(name: str) -> bool:
     """Whether a name is one of a file in a folder: no path, no hidden file, nothing that leaves the folder."""
     return bool(name) and not name.startswith(".") and not {"/", "\\", "\0"} & set(name) and len(name) <= 200  # noqa: PLR2004 - below what file systems take
 
@@ -137,11 +137,11 @@ class CodeStore:
 
     def has(self, topology: str) -> bool:
         """Whether the code of a topology is here; it was checked when it came."""
-        return is_plain_name(topology) and (self.folder / topology / MANIFEST_NAME).is_file()
+        return is_safe_name(topology) and (self.folder / topology / MANIFEST_NAME).is_file()
 
     def manifest(self, topology: str) -> Manifest | None:
         """Return the manifest of what is here; None if nothing is, or if it is damaged."""
-        if not is_plain_name(topology):
+        if not is_safe_name(topology):
             return None
         try:
             return Manifest.from_bytes((self.folder / topology / MANIFEST_NAME).read_bytes())
@@ -154,7 +154,7 @@ class CodeStore:
 
     def path(self, topology: str) -> Path:
         """Return the folder of a topology's code."""
-        assert is_plain_name(topology), "ids come from manifests and records, which are checked"
+        assert is_safe_name(topology), "ids come from manifests and records, which are checked"
         return self.folder / topology
 
     def file(self, topology: str, name: str) -> Path | None:

@@ -23,14 +23,8 @@ Slots = npt.NDArray[np.int32]
 
 Mask = npt.NDArray[np.bool_]
 
-NUMBERS = 1 << 31
-"""How many numbers a :class:`HashIndex` can tell apart."""
-
 _FREE, _GONE = -1, -2
 """In place of the number, in a slot that never had a key since the table was built, and in one whose key is gone."""
-
-_PORTION = 1 << 18
-"""How many keys are added at a time."""
 
 _PARTS_MAX = 32
 """Into how many parts of the index the keys are divided before, at most."""
@@ -38,10 +32,20 @@ _PARTS_MAX = 32
 _FEW, _STRIDE = 64, 32
 """From how few keys on a look-up looks at so many slots at a time for each."""
 
-_SLOTS_MIN = 1024
-"""Some KiB: a table of few keys does not grow with each of them."""
 _LOAD_MIN, _LOAD_MAX = 0.55, 0.75
 """The share of slots with keys when the table is built, and from which on there is no room for more."""
+
+
+@attrs.frozen
+class IndexSizes:
+    """The bounds of a :class:`HashIndex`."""
+
+    numbers: int = 1 << 31
+    """How many numbers it can tell apart."""
+    slots: int = 1024
+    """How many slots it has at least: some KiB, so that a table of few keys does not grow with each of them."""
+    portion: int = 1 << 18
+    """How many keys are added at a time."""
 
 
 @attrs.frozen(eq=False)
@@ -72,7 +76,7 @@ class HashIndex:
     """The numbers of keys by the keys' hashes: an open hash table that finds and adds many keys at a time.
 
     Different keys may have the same hash, so whoever looks keys up says which of the numbers found are theirs. A number
-    is at least 0 and below :data:`NUMBERS`; no two keys have the same.
+    is at least 0 and below ``sizes.numbers``; no two keys have the same.
 
     A key stays in its slot until it is removed, so whoever keeps the slots of keys gives them other numbers without a
     look-up. There is room for some more keys; for others, *you* make another index.
@@ -84,6 +88,7 @@ class HashIndex:
         count: for how many keys there must be room.
         step: called for each portion of the keys that are added, which may be millions.
         array: returns an array of so many integers of a type, all bits of which are set; by default in memory.
+        sizes: its bounds.
     """
 
     def __init__(
@@ -91,10 +96,12 @@ class HashIndex:
         count: int,
         step: Callable[[], object] = lambda: None,
         array: Callable[[int, npt.DTypeLike], npt.NDArray[Any]] | None = None,
+        sizes: IndexSizes = IndexSizes(),
     ) -> None:
         self._step = step
+        self._sizes = sizes
         self._array = array or ones
-        slots = max(_SLOTS_MIN, int(count / _LOAD_MIN))
+        slots = max(sizes.slots, int(count / _LOAD_MIN))
         self._hashes = self._array(slots, np.uint64)
         self._numbers = self._array(slots, np.int32)
         assert _FREE == -1, "all of its bits are set"
@@ -120,7 +127,7 @@ class HashIndex:
     def with_room(self, count: int) -> HashIndex:
         """Return another index of the same keys, in other slots, with room for at least so many more."""
         slots = np.flatnonzero(self._numbers >= 0)
-        larger = HashIndex(2 * (len(slots) + count), self._step)
+        larger = HashIndex(2 * (len(slots) + count), self._step, sizes=self._sizes)
         larger.add(self._hashes[slots], self._numbers[slots].astype(np.int64))
         return larger
 
@@ -167,9 +174,9 @@ class HashIndex:
     def add(self, hashes: Hashes, numbers: Positions) -> Slots:
         """Add keys that are not there, for which there is room; return the slot of each."""
         assert self.has_room(len(hashes)), "there is room for them"
-        assert not len(numbers) or numbers.max() < NUMBERS, "numbers begin anew before they end"
+        assert not len(numbers) or numbers.max() < self._sizes.numbers, "numbers begin anew before they end"
         slots: Slots = self._array(len(hashes), np.int32)
-        for portion in _portions(hashes):
+        for portion in _portions(hashes, self._sizes.portion):
             slots[portion] = self._put(hashes[portion], numbers[portion].astype(np.int64))
         return slots
 
@@ -190,7 +197,8 @@ class HashIndex:
 
     def renumber(self, slots: Positions | Slots, news: Positions) -> None:
         """Give the keys in some slots other numbers."""
-        assert not len(news) or 0 <= news.min() <= news.max() < NUMBERS, "numbers begin anew before they end"
+        is_bounded = not len(news) or 0 <= news.min() <= news.max() < self._sizes.numbers
+        assert is_bounded, "numbers begin anew before they end"
         assert not len(slots) or slots.min() >= 0, "the keys are there"
         self._numbers[slots] = news
 
@@ -226,25 +234,25 @@ class HashIndex:
         return (((hashes >> np.uint64(32)) * np.uint64(len(self._numbers))) >> np.uint64(32)).astype(np.int64)
 
 
-def _portions(hashes: Hashes) -> Iterator[Any]:
+def _portions(hashes: Hashes, size: int) -> Iterator[Any]:
     """Yield the positions of some keys in portions, those with neighbouring slots one after another.
 
     So an index that lies in a mapped file is written to from front to back. In any other order each of 190 portions of
     50,000,000 keys changes all of its pages: the system wrote 31 GB.
     """
-    if len(hashes) <= _PORTION:
+    if len(hashes) <= size:
         if len(hashes):
             yield slice(None)
         return
-    count = min(_PARTS_MAX, -(-len(hashes) // (4 * _PORTION)))
+    count = min(_PARTS_MAX, -(-len(hashes) // (4 * size)))
     bounds = [(number << 64) // count for number in range(count)]
     for first, end in zip(bounds, [*bounds[1:], None], strict=True):
         is_own = hashes >= np.uint64(first)
         if end is not None:
             is_own &= hashes < np.uint64(end)
         portion = np.flatnonzero(is_own)
-        for start in range(0, len(portion), _PORTION):
-            yield portion[start : start + _PORTION]
+        for start in range(0, len(portion), size):
+            yield portion[start : start + size]
 
 
 def ones(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -20,12 +20,6 @@ import pyarrow as pa
 
 from txtopo.errors import StateFailure
 
-BYTES_MAX = 2 << 30
-"""The bytes of a table's rows in memory where no run says otherwise."""
-
-SMALL_BYTES = 1 << 20
-"""The bytes of rows, or of an array of an index, that lie in memory whether or not there is room."""
-
 CHUNK_BYTES = 1 << 28
 """The most bytes of rows that lie together, and so from which rows are taken; well below Arrow's 2 GiB of text."""
 
@@ -33,12 +27,12 @@ _BLANK = b"\xff" * (1 << 20)
 
 
 def kept_rows(schema: pa.Schema, portions: Iterable[pa.Table], room: int) -> pa.Table:
-    """Return rows in memory if they are few or take no more than ``room`` bytes, otherwise in a mapped file."""
+    """Return rows in memory if they take no more than ``room`` bytes, otherwise in a mapped file."""
     first, size, remaining = [], 0, iter(portions)
     for portion in remaining:
         first.append(portion)
         size += portion.nbytes
-        if size > max(SMALL_BYTES, room):
+        if size > room:
             return mapped_rows(schema, itertools.chain(first, remaining))
     rows = pa.concat_tables(first or [schema.empty_table()])
     return rows if size > CHUNK_BYTES else rows.combine_chunks()

@@ -24,7 +24,7 @@ from txtopo.files.durable import in_background
 from txtopo.files.folder import Content, Folder, Growing, Item, write_content
 from txtopo.text.client_properties import resolved
 from txtopo.text.extras import how_to_install
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 Version = tuple[tuple[str, str], ...]
 """What a store says of the version of an object, by name."""
@@ -268,7 +268,7 @@ class ObjectFolder:
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{self.address}/{path} does not exist") from error
         except obstore.exceptions.BaseError as error:
-            raise BucketUnreachable(f"{self.address}/{path}: {plain_text(error)}") from error
+            raise BucketUnreachable(f"{self.address}/{path}: {native_text(error)}") from error
 
 
 @attrs.define(eq=False)

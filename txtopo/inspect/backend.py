@@ -54,8 +54,6 @@ ASK_SECS = 3.0
 LIMIT_MAX = 1_000
 """More rows are no page, and would be in memory several times."""
 _SECS_MAX = 1 << 33
-_PAST_OPEN_MAX = 8
-"""How many earlier runs stay open for who looks at them: each has two mapped files."""
 _LINES_MAX = 1_000
 """How many lines of lists are kept: those of 20 topologies with 50 earlier runs."""
 _NUMBER = re.compile(r"[0-9]{1,10}")
@@ -165,6 +163,9 @@ class FolderBackend:
     Raises:
         ConfigError: no run has left anything there, unless ``may_be_empty``: a run is to begin.
     """
+
+    past_open_max = 8
+    """How many earlier runs stay open for who looks at them: each has two mapped files."""
 
     def __init__(
         self,
@@ -379,7 +380,7 @@ class FolderBackend:
             if found is None:
                 raise NotFound(f"there is no run {number!r} of {topology.id!r} here, or it is kept no longer")
             self._past[slug] = found
-            while len(self._past) > _PAST_OPEN_MAX:
+            while len(self._past) > self.past_open_max:
                 self._past.pop(next(iter(self._past))).timeline.close()
             return found
 

@@ -524,18 +524,18 @@ def _kind(text: str, kind: Any) -> pa.DataType:
 def _arrow_type(kind: Any) -> pa.DataType:
     import polars  # noqa: PLC0415, ICN001 - it is loaded
 
-    return _plain_type(polars.Series(dtype=kind).to_arrow(compat_level=polars.CompatLevel.oldest()).type)
+    return _standard_type(polars.Series(dtype=kind).to_arrow(compat_level=polars.CompatLevel.oldest()).type)
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
+def _standard_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
         return pa.binary()
     if pa.types.is_large_list(kind) or pa.types.is_list(kind):
-        return pa.list_(_plain_type(kind.value_type))
+        return pa.list_(_standard_type(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([(each.name, _plain_type(each.type)) for each in kind])
+        return pa.struct([(each.name, _standard_type(each.type)) for each in kind])
     return kind
 
 

@@ -24,7 +24,7 @@ _OF_CATALOG = "Max catalog version"
 """What delta-rs says of a table whose versions only its catalog knows."""
 
 
-def plain_text(error: BaseException) -> str:
+def native_text(error: BaseException) -> str:
     """Return the text of a native error without stack frames, dumps and styles of terminals."""
     text = _STYLE.sub("", str(error)).partition(_DEBUG)[0]
     if _NO_CREDENTIALS.search(text):

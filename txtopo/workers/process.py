@@ -120,7 +120,7 @@ class Links:
     """Sends a frame to another worker."""
     tell: Callable[[Any], None]
     """Says something that pickles to the owner of the workers, in the driver."""
-    note_task: Callable[[int], None]
+    record_task: Callable[[int], None]
     """Marks the task that has its turn, or :data:`~txtopo.workers.watcher.NO_TASK`."""
 
 
@@ -128,8 +128,8 @@ MakeBody = Callable[[messages.Welcome, Links], Body]
 """Makes the body of a worker, given the driver's welcome."""
 
 
-def _note_nothing(task: int) -> None:
-    """Stand in for the watcher's ``note_task`` where there is none."""
+def _record_nothing(task: int) -> None:
+    """Stand in for the watcher's ``record_task`` where there is none."""
 
 
 class DriverGone(Exception):
@@ -244,7 +244,7 @@ class _Loop(DriverListener):
                 has_worked = self.body.run_pass()
                 self._activity += has_worked
                 self._peers.weigh(self.body.queued_bytes())
-                self._note_health(has_worked=has_worked)
+                self._record_health(has_worked=has_worked)
             self.body.close()  # before Stopped: if it raises, the driver is told Failed instead
             self._control.send(messages.dump(messages.Stopped(self._take_health())))
             self._drain_control()
@@ -311,9 +311,9 @@ class _Loop(DriverListener):
 
     def _begin(self, welcome: messages.Welcome) -> Body:
         self._watcher = self._watched(welcome.generation)
-        note_task = _note_nothing if self._watcher is None else self._watcher.note_task
+        record_task = _record_nothing if self._watcher is None else self._watcher.record_task
         self._control.limit_memory(self._job.watermark_bytes)
-        body = self._make_body(welcome, Links(self._peers.send, self._tell, note_task))
+        body = self._make_body(welcome, Links(self._peers.send, self._tell, record_task))
         self._peers.welcome(welcome)
         return body
 
@@ -335,7 +335,7 @@ class _Loop(DriverListener):
 
     # -- health
 
-    def _note_health(self, *, has_worked: bool) -> None:
+    def _record_health(self, *, has_worked: bool) -> None:
         """Note this worker's health. If nothing is pending, report it at once: the run may be able to end.
 
         A worker with tick tuples is quiet only between two ticks. So a look waits for a pass without work, but no

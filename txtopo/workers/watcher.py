@@ -66,9 +66,9 @@ class Watcher:
             file.truncate(_WORDS_BYTES)
             self._memory = mmap.mmap(file.fileno(), _WORDS_BYTES)
             self._words = memoryview(self._memory).cast("q")
-            self.note_task: Callable[[int], None] = functools.partial(self._words.__setitem__, _TASK)
+            self.record_task: Callable[[int], None] = functools.partial(self._words.__setitem__, _TASK)
             """Writes which task has its turn; a partial, because it is called several times in a pass."""
-            self.note_task(NO_TASK)
+            self.record_task(NO_TASK)
             shared = (connection.fileno(), file.fileno())
             program, proc_module = (inspect.getsource(module) for module in (sys.modules[__name__], proc))
             self._process = subprocess.Popen(  # noqa: S603 - our source

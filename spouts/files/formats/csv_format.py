@@ -18,15 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from spouts.files.bad_records import KEPT_BYTES, MISFITS, TOO_LONG, BadRecords, Record, read_each
+from spouts.files.bad_records import MISFITS, TOO_LONG, BadRecords, Record, read_each
 from spouts.files.formats.csv_records import QuotedBlock, QuotedRecords
-from spouts.files.formats.format import (
-    RECORD_BYTES_MAX,
-    ByteRangeFormat,
-    Span,
-    in_batches,
-    typed_schema,
-)
+from spouts.files.formats.format import ByteRangeFormat, Span, in_batches, typed_schema
 from spouts.files.formats.lines import Lines, file_start, read_lines, records_of
 from spouts.files.listing import FileRange, InputFile
 from spouts.text_values import fitted, parsed_schema
@@ -118,13 +112,13 @@ class CsvFormat(ByteRangeFormat):
         if not is_quoted:
             blocks = _after(start, read_lines(handle, piece, bad))
         elif are_in_pairs:
-            blocks = self._quoted.blocks(handle, start, RECORD_BYTES_MAX)
+            blocks = self._quoted.blocks(handle, start, self.limits)
         else:
             handle.seek(start)
-            blocks = self._quoted.read(handle, start, RECORD_BYTES_MAX)
+            blocks = self._quoted.read(handle, start, self.limits)
         for block in blocks:
             for table in self._tables(block, names, bad):
-                yield from in_batches(table)
+                yield from in_batches(table, self.limits.batch_rows)
 
     @staticmethod
     def _check_whole(path: str, cut: int) -> None:
@@ -158,7 +152,7 @@ class CsvFormat(ByteRangeFormat):
         elif self.options.quote is None:
             yield block.offset, records_of(block)
         else:
-            for part in self._quoted.read(io.BytesIO(block.content), block.offset, RECORD_BYTES_MAX):
+            for part in self._quoted.read(io.BytesIO(block.content), block.offset, self.limits):
                 yield part.offset, part.records
 
     def _without_bad(
@@ -168,7 +162,11 @@ class CsvFormat(ByteRangeFormat):
             return self._parse(b"\n".join(contents) + b"\n", names)
 
         records = [record for record in block if record.content.strip(b"\r")]
-        return read_each(block_offset, records, _length_fault, parse, _suspect, bad)
+        return read_each(block_offset, records, self._length_fault, parse, _suspect, bad)
+
+    def _length_fault(self, record: Record) -> str | None:
+        """Return the reason if a record is too long; None if Arrow can decide."""
+        return TOO_LONG.format(self.limits.record_bytes) if record.is_too_long else None
 
     def _parse(self, content: bytes, names: Sequence[str]) -> pa.Table:
         if content.startswith(codecs.BOM_UTF8):
@@ -214,13 +212,13 @@ class CsvFormat(ByteRangeFormat):
         begin = file_start(handle, bad.path)
         if not self.options.header:
             return list(self.fields.names), begin
-        first = _first_line(handle, begin) if self.options.quote is None else self._first_record(handle, begin)
+        first = (self._first_line if self.options.quote is None else self._first_record)(handle, begin)
         if first is None:
             return None
         record, end = first
         place = bad.place(begin, record)
         if record.is_too_long:
-            raise InputError(f"{place}: the header: {TOO_LONG.format(RECORD_BYTES_MAX)}")
+            raise InputError(f"{place}: the header: {self._length_fault(record)}")
         if self.options.quote is None and b"\r" in record.content:
             raise InputError(f"{place}: lines must end with \\n or \\r\\n, not with \\r alone")
         names = self._names_in(record.content)
@@ -235,9 +233,20 @@ class CsvFormat(ByteRangeFormat):
                 )
         return names, end
 
+    def _first_line(self, handle: IO[bytes], begin: int) -> tuple[Record, int] | None:
+        handle.seek(begin)
+        number = 0
+        while line := handle.readline(self.limits.record_bytes + len(b"\r\n")):
+            content = line.removesuffix(b"\n").removesuffix(b"\r")
+            if content:
+                kept = content if len(content) <= self.limits.record_bytes else content[: self.limits.kept_bytes]
+                return Record(begin, number, kept, len(content)), begin + len(line)
+            begin, number = begin + len(line), number + 1
+        return None
+
     def _first_record(self, handle: IO[bytes], begin: int) -> tuple[Record, int] | None:
         handle.seek(begin)
-        block = next(self._quoted.read(handle, begin, RECORD_BYTES_MAX, records_max=1), None)
+        block = next(self._quoted.read(handle, begin, self.limits, records_max=1), None)
         return None if block is None else (block.records[0], block.end)
 
     def _names_in(self, header: bytes) -> list[str]:
@@ -252,11 +261,11 @@ class CsvFormat(ByteRangeFormat):
     def _check_quotes(self, handle: IO[bytes], bad: BadRecords) -> bool:
         """Refuse a file with an open quote or an odd number of quotes; return whether all quotes are in pairs."""
         begin = file_start(handle, bad.path)
-        if self._quoted.are_in_pairs(handle, begin):
+        if self._quoted.are_in_pairs(handle, begin, self.limits):
             return True
         odd, count = None, 0
         handle.seek(begin)
-        for block in self._quoted.read(handle, begin, RECORD_BYTES_MAX):
+        for block in self._quoted.read(handle, begin, self.limits):
             if block.is_open:
                 raise self._open_quote(bad, block.offset, block.records[-1])
             for record in block.records:
@@ -288,28 +297,11 @@ def _is_one_character(value: object) -> bool:
     return isinstance(value, str) and len(value) == 1 and value.isascii() and value not in "\r\n"
 
 
-def _first_line(handle: IO[bytes], begin: int) -> tuple[Record, int] | None:
-    handle.seek(begin)
-    number = 0
-    while line := handle.readline(RECORD_BYTES_MAX + len(b"\r\n")):
-        content = line.removesuffix(b"\n").removesuffix(b"\r")
-        if content:
-            head = content if len(content) <= RECORD_BYTES_MAX else content[: min(KEPT_BYTES, RECORD_BYTES_MAX)]
-            return Record(begin, number, head, len(content)), begin + len(line)
-        begin, number = begin + len(line), number + 1
-    return None
-
-
 def _after(start: int, blocks: Iterable[Lines]) -> Iterator[Lines]:
     """Yield the lines that begin at or after an offset, which is that of a line."""
     for lines in blocks:
         skipped = max(0, start - lines.offset)
         yield Lines(lines.offset + skipped, lines.content[skipped:]) if skipped else lines
-
-
-def _length_fault(record: Record) -> str | None:
-    """Return the reason if a record is too long; None if Arrow can decide."""
-    return TOO_LONG.format(RECORD_BYTES_MAX) if record.is_too_long else None
 
 
 def _infinite_or_zero(column: Any) -> Any:

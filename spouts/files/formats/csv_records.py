@@ -15,11 +15,9 @@ from typing import IO
 import attrs
 import numpy as np
 
-from spouts.files.bad_records import KEPT_BYTES, Record
+from spouts.files.bad_records import Record
 from spouts.files.formats.lines import Lines
-
-BLOCK_BYTES = 1024 * 1024
-"""The number of bytes to read at a time."""
+from spouts.files.limits import ReadLimits
 
 _LINE_END_BYTES = len(b"\r\n")
 
@@ -66,7 +64,7 @@ class QuotedRecords:
         """Characters that must not end a part of a line, because their meaning depends on the next one."""
         self._opening = re.compile(b"[\\r\\n" + re.escape(self._delimiter) + b"]" + re.escape(self._quote))
 
-    def are_in_pairs(self, handle: IO[bytes], start: int) -> bool:
+    def are_in_pairs(self, handle: IO[bytes], start: int, limits: ReadLimits) -> bool:
         """Whether all quotes from an offset on certainly open or close values, or are doubled inside them.
 
         This is certain if every other quote, from the first on, begins a value or directly follows another quote. False
@@ -75,7 +73,7 @@ class QuotedRecords:
         handle.seek(start)
         quote = ord(self._quote)
         count, last = 0, b"\n"
-        while chunk := handle.read(BLOCK_BYTES):
+        while chunk := handle.read(limits.chunk_bytes):
             if self._quote in chunk:
                 data = np.frombuffer(last + chunk, np.uint8)
                 at = np.flatnonzero(data[1:] == quote)
@@ -85,22 +83,21 @@ class QuotedRecords:
             last = chunk[-1:]
         return count % 2 == 0
 
-    def blocks(self, handle: IO[bytes], start: int, size_max: int) -> Iterator[Lines | QuotedBlock]:
+    def blocks(self, handle: IO[bytes], start: int, limits: ReadLimits) -> Iterator[Lines | QuotedBlock]:
         """Yield the records from a record's offset on, as :meth:`read` finds them, in blocks of about 1 MiB.
 
-        *You* have checked :meth:`are_in_pairs`. A block that may hold a record of more than ``size_max`` bytes is
-        divided.
+        *You* have checked :meth:`are_in_pairs`. A block that may hold a record that is too long is divided.
         """
         handle.seek(start)
         rest = b""
         while True:
             # As much again as is there, so that a long record is not copied for each of its parts.
-            data = handle.read(max(BLOCK_BYTES, len(rest)))
+            data = handle.read(max(limits.chunk_bytes, len(rest)))
             content = rest + data
             cut = self._last_end(content) if data else len(content)
-            if (cut or len(content)) > size_max:
+            if (cut or len(content)) > limits.record_bytes:
                 handle.seek(start)
-                block = next(self.read(handle, start, size_max), None)
+                block = next(self.read(handle, start, limits), None)
                 if block is None:
                     return  # blank lines to the file's end
                 yield block
@@ -125,32 +122,31 @@ class QuotedRecords:
         return 0
 
     def read(
-        self, handle: IO[bytes], start: int, size_max: int, records_max: int | None = None
+        self, handle: IO[bytes], start: int, limits: ReadLimits, records_max: int | None = None
     ) -> Iterator[QuotedBlock]:
         """Yield the records from where the handle is, a record's offset ``start``, in blocks of about 1 MiB.
 
-        A block has at most ``records_max`` records. Only the beginning is kept of a record that is longer than
-        ``size_max`` bytes, without its line end.
+        A block has at most ``records_max`` records. Only the beginning is kept of a record that is too long.
         """
-        parts = self._parts(handle, size_max)
+        parts = self._parts(handle, limits.record_bytes)
         begin = offset = start
         records: list[Record] = []
         lines = 0
         is_open = False
         while True:
-            record = self._next(parts, size_max)
+            record = self._next(parts, limits)
             is_open = record.is_open if record.size else is_open
             if record.content.strip(b"\r\n"):
                 records.append(Record(offset, lines, record.content, record.size - record.end_size))
             offset += record.size
             lines += record.lines
-            if records and (not record.size or offset - begin >= BLOCK_BYTES or len(records) == records_max):
+            if records and (not record.size or offset - begin >= limits.chunk_bytes or len(records) == records_max):
                 yield QuotedBlock(begin, offset, records, is_open)
                 begin, records, lines = offset, [], 0
             if not record.size:
                 return
 
-    def _next(self, parts: Iterator[bytes], size_max: int) -> _FoundRecord:
+    def _next(self, parts: Iterator[bytes], limits: ReadLimits) -> _FoundRecord:
         parts_kept: list[bytes] = []
         size = lines = 0
         is_open = False
@@ -159,18 +155,18 @@ class QuotedRecords:
             is_open = self._is_open_after(part, is_open=is_open, begins_record=not size)
             size += len(part)
             lines += part.endswith(b"\n")
-            if size <= size_max + _LINE_END_BYTES:
+            if size <= limits.record_bytes + _LINE_END_BYTES:
                 parts_kept.append(part)
-            elif sum(map(len, parts_kept)) <= KEPT_BYTES:
-                parts_kept = [b"".join([*parts_kept, part])[: min(KEPT_BYTES, size_max)]]
+            elif sum(map(len, parts_kept)) <= limits.kept_bytes:
+                parts_kept = [b"".join([*parts_kept, part])[: limits.kept_bytes]]
             if not is_open and part.endswith((b"\n", b"\r")):
                 break
         end_size = len(part) - len(_without_end(part))
         content = b"".join(parts_kept)
         if size == len(content):
             content = _without_end(content)
-        if size - end_size > size_max:
-            content = content[: min(KEPT_BYTES, size_max)]
+        if size - end_size > limits.record_bytes:
+            content = content[: limits.kept_bytes]
         return _FoundRecord(content, size, end_size, lines, is_open)
 
     def _parts(self, handle: IO[bytes], size_max: int) -> Iterator[bytes]:

@@ -12,16 +12,11 @@ import pyarrow as pa
 
 from spouts.files.bad_records import BadRecords
 from spouts.files.file_system import DISK, FileSystem
+from spouts.files.limits import ReadLimits
 from spouts.files.listing import FileRange, InputFile
 from spouts.files.packed import is_packed
 from txtopo.api.data.fields import Fields
 from txtopo.errors import FieldsError
-
-BATCH_ROWS_MAX = 65_536
-"""The maximum number of rows in an emitted record batch."""
-
-RECORD_BYTES_MAX = 16 * 1024 * 1024
-"""The maximum length of a record of a text, CSV or JSON file, in bytes, without its line end or byte order mark."""
 
 
 @attrs.frozen
@@ -44,6 +39,7 @@ class FileFormat(ABC):
     suffixes: tuple[str, ...]
     files: FileSystem = DISK
     """Where the files are."""
+    limits = ReadLimits()
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
@@ -93,9 +89,9 @@ def typed_schema(fields: Fields, format_name: str) -> pa.Schema:
     return fields.arrow_schema()
 
 
-def in_batches(table: pa.Table | pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """Return the rows as record batches of at most ``BATCH_ROWS_MAX`` rows."""
+def in_batches(table: pa.Table | pa.RecordBatch, rows_max: int) -> Iterable[pa.RecordBatch]:
+    """Return the rows as record batches of at most ``rows_max`` rows."""
     batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
     for batch in batches:
-        for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
-            yield batch.slice(start, BATCH_ROWS_MAX)
+        for start in range(0, batch.num_rows, rows_max):
+            yield batch.slice(start, rows_max)

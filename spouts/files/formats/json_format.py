@@ -37,7 +37,7 @@ class JsonFormat(ByteRangeFormat):
         for lines in read_lines(handle, piece, bad):
             table = self._all_records(lines)
             for each in self._without_bad(lines, bad) if table is None else (table,):
-                yield from in_batches(each.combine_chunks())
+                yield from in_batches(each.combine_chunks(), self.limits.batch_rows)
 
     def _all_records(self, lines: Lines) -> pa.Table | None:
         array = utf8_line_array(lines)

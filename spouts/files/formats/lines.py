@@ -18,14 +18,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from spouts.files.bad_records import KEPT_BYTES, TOO_LONG, BadRecords, Record
-from spouts.files.formats.format import RECORD_BYTES_MAX
+from spouts.files.bad_records import TOO_LONG, BadRecords, Record
 from spouts.files.listing import FileRange
 from spouts.files.packed import UNPACKED_END, Unpacked
 from txtopo.errors import InputError
-
-CHUNK_BYTES = 1024 * 1024
-"""The number of bytes to read at a time."""
 
 _PROBE_BYTES = 8 * 1024
 """How much is read to tell the encoding, and to find the end of a line: most lines are shorter."""
@@ -91,10 +87,11 @@ def _looks_like(content: bytes, encoding: str) -> bool:
 
 
 def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[Lines]:
-    """Yield the lines of a range in chunks of about 1 MiB; a line longer than ``RECORD_BYTES_MAX`` is a bad record.
+    """Yield the lines of a range in chunks of about 1 MiB; one that is too long is a bad record.
 
     The byte order mark that a file may begin with is no part of its first line.
     """
+    limits = bad.limits
     if isinstance(handle, Unpacked):
         piece = attrs.evolve(piece, end=UNPACKED_END, size=UNPACKED_END)
     start = _line_start(handle, piece.start, piece.end, bad)
@@ -107,7 +104,7 @@ def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator
     last = b""  # the byte before ``position``
     is_last = _is_last(handle, position, end)
     while not is_last:
-        data = handle.read(min(CHUNK_BYTES, end - position))
+        data = handle.read(min(limits.chunk_bytes, end - position))
         if not data:
             raise InputError(f"{bad.path} ends at byte {position}, but had {piece.size} bytes when it was planned")
         newline = data.find(b"\n")
@@ -118,12 +115,12 @@ def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator
         is_whole = newline >= 0 or is_last
         last = (last + data[:stop])[-1:]
         length = size - (is_whole and last == b"\r")
-        if length > RECORD_BYTES_MAX + (not is_whole):  # the last byte may be a line end's first
-            rest = (rest + data[:stop])[: min(KEPT_BYTES, RECORD_BYTES_MAX)]
+        if length > limits.record_bytes + (not is_whole):  # the last byte may be a line end's first
+            rest = (rest + data[:stop])[: limits.kept_bytes]
             if not is_whole:
-                bad.refuse_long(begin, RECORD_BYTES_MAX)
+                bad.refuse_long(begin)
                 continue
-            bad.add(begin, Record(begin, 0, rest, length), TOO_LONG.format(RECORD_BYTES_MAX))
+            bad.add(begin, Record(begin, 0, rest, length), TOO_LONG.format(limits.record_bytes))
             begin, rest, data = begin + size + 1, b"", data[stop + 1 :]
         last = data[-1:]
         block = rest + data
@@ -200,6 +197,6 @@ def _line_start(handle: IO[bytes], cut: int, limit: int, bad: BadRecords) -> int
         if newline >= 0:
             return position + newline + 1
         position += len(data)
-        if position - cut > RECORD_BYTES_MAX:
-            bad.refuse_long(cut, RECORD_BYTES_MAX)
+        if position - cut > bad.limits.record_bytes:
+            bad.refuse_long(cut)
     return limit

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 
 from spouts.files.bad_records import BadRecords
 from spouts.files.formats.format import (
-    BATCH_ROWS_MAX,
     FileFormat,
     Span,
     typed_schema,
@@ -75,7 +74,7 @@ class ParquetFormat(FileFormat):
             )
             for group in range(piece.start, piece.end):
                 try:
-                    batches = file.iter_batches(BATCH_ROWS_MAX, row_groups=[group], columns=self._schema.names)
+                    batches = file.iter_batches(self.limits.batch_rows, row_groups=[group], columns=self._schema.names)
                     if int96:
                         batches = self._without_loss(path, handle, group, int96, batches)
                     for batch in batches:
@@ -90,7 +89,7 @@ class ParquetFormat(FileFormat):
     ) -> Iterator[pa.RecordBatch]:
         """Yield batches; raise InputError if a time in some columns, which were read as µs, has nanoseconds."""
         with self._open(path, handle, "ns") as file:
-            exact = file.iter_batches(BATCH_ROWS_MAX, row_groups=[group], columns=list(names))
+            exact = file.iter_batches(self.limits.batch_rows, row_groups=[group], columns=list(names))
             for batch, with_ns in zip(batches, exact, strict=True):
                 for name in names:
                     if not _is_same(batch.column(name), with_ns.column(name)):

@@ -49,7 +49,8 @@ class TextFormat(ByteRangeFormat):
             array = utf8_line_array(lines)
             if array is None:
                 array = _without_bad(lines, bad)
-            yield from in_batches(pa.RecordBatch.from_arrays([array], schema=self._schema))
+            batch = pa.RecordBatch.from_arrays([array], schema=self._schema)
+            yield from in_batches(batch, self.limits.batch_rows)
 
 
 def _without_bad(lines: Lines, bad: BadRecords) -> pa.Array:

@@ -34,15 +34,17 @@ def fitted_with_times(form: RowsFormat, expires: str, rows: Rows, mode: RowsMode
 class Runs:
     """The rows of a table that are not taken, and at most as many that are: a run for each data file.
 
-    A row expires at its time in ``expires``, and is looked up by ``key``; those beyond ``bytes_max`` are mapped.
+    A row expires at its time in ``expires``, and is looked up by ``key``; those beyond ``bytes_max`` are mapped if
+    their file has more than ``small_bytes`` of them.
     """
 
-    def __init__(self, schema: pa.Schema, expires: str, key: Sequence[str], bytes_max: int) -> None:
+    def __init__(self, schema: pa.Schema, expires: str, key: Sequence[str], bytes_max: int, small_bytes: int) -> None:
         self._schema = schema
         self._expires = expires
         self._key = tuple(key)
         self.index = KeyedRuns(self._key, self._expires, self._together)
         self._bytes_max = bytes_max
+        self._small_bytes = small_bytes
         self.by_path: dict[str, Run] = {}
         """The run of each file: of the head's, and of those just written, which the head may come to have."""
 
@@ -76,12 +78,12 @@ class Runs:
 
     def _kept(self, run: Run) -> Run:
         # It is in order already; its times lie where its rows do.
-        return Run.as_they_are(kept_rows(self._schema, [run.rows], self._room), self._expires)
+        return Run.as_they_are(kept_rows(self._schema, [run.rows], max(self._small_bytes, self._room)), self._expires)
 
     def _together(self, parts: Sequence[pa.Table]) -> pa.Table:
         """Return rows that are held as one piece, in place of which they are held."""
         room = self._room + sum(part.nbytes for part in parts)
-        return kept_rows(self._schema, [pa.concat_tables(parts).combine_chunks()], room)
+        return kept_rows(self._schema, [pa.concat_tables(parts).combine_chunks()], max(self._small_bytes, room))
 
     @property
     def _room(self) -> int:

@@ -25,7 +25,7 @@ from pyroaring import BitMap64
 
 from state.delta.columns import is_key_type, no_equality
 from state.delta.expiring.runs import ReadsRuns, Runs, fitted_with_times
-from state.delta.log.data_files import DataFile, files_in
+from state.delta.log.data_files import DataFile, Sizes, files_in
 from state.delta.log.growth import Growth
 from state.delta.log.location import Location
 from state.delta.log.put import Change
@@ -48,11 +48,8 @@ from txtopo.columnar.rows_file import in_memory
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import FieldsError
 
-FILE_ROWS = 250_000
-"""The number of rows in a file that upkeep has written. Such files are ordered in time, so whole ones go."""
-
-COMPACTED_ROWS_MAX = 4 * FILE_ROWS
-"""The maximum number of rows that upkeep writes at a time."""
+_MERGED_FILES = 4
+"""How many files' rows upkeep writes at a time, at most."""
 
 _EXPIRES_TYPE = pa.timestamp("us", tz="UTC")
 
@@ -90,6 +87,9 @@ class DeltaExpiringRows(DeltaRows):
             ``timestamp``, or a field of the key has a type that keys cannot have.
     """
 
+    sizes = Sizes(file_rows=250_000)
+    """The files of upkeep are ordered in time, so whole ones go."""
+
     @checked_arguments
     def __init__(  # noqa: PLR0913  each has a default, and is named
         self,
@@ -111,7 +111,7 @@ class DeltaExpiringRows(DeltaRows):
             files_max=files_max,
             vacuum_retention_hours=vacuum_retention_hours,
         )
-        self._upkeep = attrs.evolve(self._upkeep, unbounded_hours=RETENTION_HOURS_MIN)
+        self.upkeep = attrs.evolve(self.upkeep, unbounded_hours=RETENTION_HOURS_MIN)
         kind = fields.types[fields.index(expires)]
         if kind != _EXPIRES_TYPE:
             raise FieldsError(f"field {expires!r} is {ddl_name(kind)}; rows expire at a timestamp")
@@ -131,7 +131,7 @@ class DeltaExpiringRows(DeltaRows):
         return PastDeltaExpiringRows(self, topology_id, self._location(), name, txid)
 
     def _opened(self, writer: TableWriter) -> OpenedDeltaExpiringRows:
-        return OpenedDeltaExpiringRows(self, writer, self._upkeep)
+        return OpenedDeltaExpiringRows(self, writer, self.upkeep)
 
     @property
     def _growth(self) -> Growth:
@@ -149,7 +149,12 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         policy = Policy(self._to_merge, time=declared.expires, arranged=self._pieces, kept=pa.concat_tables)
         OpenedDeltaRows.__init__(self, declared, writer, upkeep, policy)
         ReadsRuns.__init__(self, self._form, declared)
-        self._mirror = Mirror(lambda size: Runs(self._schema, self._expires, self._key, size), self._read)
+        sizes = declared.sizes
+        self._mirror = Mirror(
+            lambda size: Runs(self._schema, self._expires, self._key, size, sizes.small_bytes),
+            self._read,
+            sizes.held_bytes,
+        )
 
     def hold_rows(self, bytes_max: int) -> None:
         """Hold rows in so much memory, and begin to load them; see :class:`HoldsRows`."""
@@ -213,16 +218,16 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         That happens once it saves ``files_max`` files, or more rows are gone than left, by at least a file's number. So
         a row is not written again for a few others, and what is gone takes no more room than what is left.
         """
-        runs = self._mirror.held.by_path
+        runs, file_rows = self._mirror.held.by_path, self._data.sizes.file_rows
         left = {file.path: runs[file.path].count(until) if file.path in runs else file.rows for file in files}
-        small = [file for file in files if left[file.path] * 2 < max(file.rows, FILE_ROWS)]
+        small = [file for file in files if left[file.path] * 2 < max(file.rows, file_rows)]
         small.sort(key=lambda file: left[file.path])
         totals = itertools.accumulate(left[file.path] for file in small)
-        chosen = [file for file, total in zip(small, totals, strict=True) if total <= COMPACTED_ROWS_MAX]
+        chosen = [file for file, total in zip(small, totals, strict=True) if total <= _MERGED_FILES * file_rows]
         rows_left, rows = sum(left.values()), sum(file.rows for file in files)
-        saved = len(chosen) - -(-sum(left[file.path] for file in chosen) // FILE_ROWS)
+        saved = len(chosen) - -(-sum(left[file.path] for file in chosen) // file_rows)
         return (
-            [chosen] if saved >= self._log_upkeep.schedule.files_max or rows - rows_left > rows_left + FILE_ROWS else []
+            [chosen] if saved >= self._log_upkeep.schedule.files_max or rows - rows_left > rows_left + file_rows else []
         )
 
     def _moved(self, ended: Ended) -> None:
@@ -245,12 +250,12 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
 
     def _pieces(self, rows: pa.Table) -> list[pa.Table]:
         """Return rows in the order of their times, those of each file."""
-        rows = Run.of(rows, self._expires).rows
-        if 0 < rows.num_rows <= FILE_ROWS:
+        rows, size = Run.of(rows, self._expires).rows, self._data.sizes.file_rows
+        if 0 < rows.num_rows <= size:
             return [rows]
         # Copies, because a slice would keep the memory of the others when their file is gone.
-        ends = range(FILE_ROWS, rows.num_rows + FILE_ROWS, FILE_ROWS)
-        return [rows_at(rows, np.arange(end - FILE_ROWS, min(end, rows.num_rows))) for end in ends]
+        ends = range(size, rows.num_rows + size, size)
+        return [rows_at(rows, np.arange(end - size, min(end, rows.num_rows))) for end in ends]
 
     def _held(self) -> Runs:
         """Return the rows of the head; those that are not held are read."""

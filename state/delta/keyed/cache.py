@@ -33,7 +33,7 @@ class CachedTable(Mirrored, Protocol):
 class TableCache:
     """The values of a table, or of some of its keys; and all of its rows, in memory or in files that are mapped.
 
-    At most ``keys_max`` keys are kept as values, and ``bytes_max`` of rows in memory, by default ``mapped.BYTES_MAX``.
+    At most ``keys_max`` keys are kept as values, and ``bytes_max`` of rows in memory; None: as ``data.sizes`` says.
     """
 
     def __init__(self, rows: RowFormat, data: DataFolder, keys_max: int, bytes_max: int | None = None) -> None:
@@ -42,7 +42,10 @@ class TableCache:
         self._schema = rows.schema()
         self._simple_keys = SimpleKeys(rows.key)
         self._keys_max = keys_max
-        self.mirror = Mirror(lambda size: Segments(self._schema, list(rows.key), size), self._read, bytes_max)
+        held_bytes = data.sizes.held_bytes if bytes_max is None else bytes_max
+        self.mirror = Mirror(
+            lambda size: Segments(self._schema, list(rows.key), size, data.sizes), self._read, held_bytes
+        )
         """The rows."""
         self.forget_values()
 

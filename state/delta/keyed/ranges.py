@@ -34,10 +34,6 @@ from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import KeyNumbers, Positions
 from txtopo.columnar.rows_file import read_rows_file
 
-RANGE_ROWS = 2_000_000
-"""The approximate number of a group's rows in a range. For each range, the keys of the whole table are read: for
-10,000,000 rows of as many keys that takes 21 CPU seconds, where ranges of 500,000 rows take 50."""
-
 
 @attrs.frozen(eq=False)
 class RangeTask:
@@ -88,7 +84,7 @@ class RestTask:
 def tasks_of(template: RangeTask, slots: int) -> list[RangeTask]:
     """Return the tasks, each as ``template``, that fold a group's rows for ``slots`` executors at a time."""
     files = [_file_of(part) for part in template.new]
-    wanted = max(slots, math.ceil(sum(file.rows for file in files) / RANGE_ROWS))
+    wanted = max(slots, math.ceil(sum(file.rows for file in files) / template.folder.sizes.range_rows))
     count = min(PARTS, 1 << (wanted - 1).bit_length())
     bounds = [(number * PARTS // count, (number + 1) * PARTS // count) for number in range(count)]
     return [

@@ -20,21 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from state.delta.log.data_files import FILE_ROWS, DataFile
+from state.delta.log.data_files import DataFile, Sizes
 from state.delta.log.vectors import bitmap_of, portions_in, positions_in
 from state.delta.merging import Put
 from state.delta.mirror import Read
 from state.delta.schema import TXID_FIELD
 from txtopo.columnar import mapped
 from txtopo.columnar.hashing import Hashes, stable_hash
-from txtopo.columnar.key_index import NUMBERS, HashIndex, Mask, Positions, Slots, are_equal, hashes_of, ones
+from txtopo.columnar.key_index import HashIndex, Mask, Positions, Slots, are_equal, hashes_of, ones
 from txtopo.columnar.mapped import kept_rows, mapped_array
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import are_over
 from txtopo.columnar.selection import rows_at
-
-_PORTION_ROWS = 1 << 18
-"""How many keys are hashed or looked up at a time: each time is progress."""
 
 _NONE = np.empty(0, np.int64)
 
@@ -142,10 +139,12 @@ class Segments:
         keys: the names of the key columns.
         bytes_max: the most bytes to hold in memory: a quarter for rows, which do not change and so cost little in a
             file, and three for the index. Small segments may be more.
+        sizes: those of the table.
     """
 
-    def __init__(self, schema: pa.Schema, keys: Sequence[str], bytes_max: int) -> None:
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], bytes_max: int, sizes: Sizes) -> None:
         self.bytes_max = bytes_max
+        self._sizes = sizes
         self._schema = schema
         self._empty = schema.empty_table()  # to make one asks the environment, for each column
         self._keys = list(keys)
@@ -233,11 +232,12 @@ class Segments:
         Raises:
             StateFailure: the file cannot be written.
         """
-        return kept_rows(self._schema, portions, self.bytes_max // 4 - self.nbytes)
+        room = max(self._sizes.small_bytes, self.bytes_max // 4 - self.nbytes)
+        return kept_rows(self._schema, portions, room)
 
     def _array(self, count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
         size = count * np.dtype(kind).itemsize  # the larger one of an index has two thirds of its bytes
-        return (ones if size <= max(mapped.SMALL_BYTES, self.bytes_max // 2) else mapped_array)(count, kind)
+        return (ones if size <= max(self._sizes.small_bytes, self.bytes_max // 2) else mapped_array)(count, kind)
 
     def clear(self) -> None:
         """Drop everything."""
@@ -262,7 +262,7 @@ class Segments:
 
     def _look_up(self, keys: pa.Table, names: Sequence[str]) -> tuple[_Found, Positions, pa.Table]:
         """Return some keys as found, and the columns ``names`` as :meth:`found_among` returns the rows."""
-        index, hashes, at = self._key_index(), _hashes(keys), 0
+        index, hashes, at = self._key_index(), self._hashes(keys), 0
         slots, owns, found = [_NONE], [_NONE], [self._empty.select(names)]
 
         def are_same(own: Positions, numbers: Positions) -> Mask:
@@ -275,7 +275,7 @@ class Segments:
             is_same[order] = are_same_in_order
             return is_same
 
-        for portion in _portions(keys):
+        for portion in self._portions(keys):
             slots.append(index.slots_of(hashes[at : at + portion.num_rows], are_same))
             at += portion.num_rows
         looked_up = _Found(keys, hashes, np.concatenate(slots), index.numbers_at(np.concatenate(slots)))
@@ -343,7 +343,7 @@ class Segments:
         """Return which rows stay of each segment whose file goes; new rows may let one more go."""
         segments = self._by_path
         smallest = min(segments, key=lambda path: segments[path].rows.num_rows, default=None)
-        if smallest is not None and added and segments[smallest].rows.num_rows + added <= FILE_ROWS:
+        if smallest is not None and added and segments[smallest].rows.num_rows + added <= self._sizes.full_rows:
             dead.setdefault(smallest, segments[smallest].dead)
         return {path: attrs.evolve(segments[path], dead=own).are_live for path, own in dead.items()}
 
@@ -368,7 +368,7 @@ class Segments:
             self._index.renumber(slots, np.arange(first, first + len(slots)))
             self._index.remove(replacement.gone)
         self._place(replacement.rows, files, first, slots)
-        if self._next > NUMBERS // 2:
+        if self._next > self._sizes.index.numbers // 2:
             self._begin_numbers_again()
 
     def merge_all(self, puts: Iterable[Put]) -> None:
@@ -385,13 +385,13 @@ class Segments:
             segment, first_at, at = self._by_path.pop(old.path, None), at, at + len(old.live)
             if segment is None or self._index is None:
                 continue
-            for live in portions_in(old.live):
+            for live in portions_in(old.live, self._sizes.portion_rows):
                 slots[first_at : first_at + len(live)] = segment.slots[live]
                 first_at += len(live)
             self._index.remove(segment.slots[positions_in(segment.live - old.live)])
         for file in put.added:
             self._by_path[file.path] = made = _Segment(file, rows, first, put.dead, slots)
-            for live in portions_in(made.live):
+            for live in portions_in(made.live, self._sizes.portion_rows):
                 if self._index is not None:
                     is_found = slots[live] >= 0  # not a row of a file that is gone, since all of its rows have expired
                     self._index.renumber(slots[live[is_found]], first + live[is_found])
@@ -437,17 +437,17 @@ class Segments:
     def _made_index(self, more: int, hashes_at: Callable[[_Segment, Positions], Hashes]) -> HashIndex:
         """Return an index of all rows with room for more, given the hashes of a segment's rows by their positions."""
         count, at = self.num_rows, 0
-        index = HashIndex(count + more, lambda: current_probe().step(), self._array)
+        index = HashIndex(count + more, lambda: current_probe().step(), self._array, self._sizes.index)
         hashes, numbers = self._array(count, np.uint64), self._array(count, np.int32)
         for segment in self._by_path.values():
-            for live in portions_in(segment.live):
+            for live in portions_in(segment.live, self._sizes.portion_rows):
                 hashes[at : at + len(live)] = hashes_at(segment, live)
                 numbers[at : at + len(live)] = segment.first + live
                 at += len(live)
         slots, at, made = index.add(hashes, numbers), 0, {}
         for path, segment in self._by_path.items():
             own = self._array(segment.rows.num_rows, np.int32)
-            for live in portions_in(segment.live):
+            for live in portions_in(segment.live, self._sizes.portion_rows):
                 own[live] = slots[at : at + len(live)]
                 at += len(live)
             made[path] = attrs.evolve(segment, slots=own)
@@ -459,16 +459,14 @@ class Segments:
         keys = segment.rows.select(self._keys)
         # Most lie side by side, and need not be copied.
         is_slice = len(at) and at[-1] - at[0] == len(at) - 1
-        return _hashes(keys.slice(at[0], len(at)) if is_slice else rows_at(keys, at))
+        return self._hashes(keys.slice(at[0], len(at)) if is_slice else rows_at(keys, at))
 
+    def _hashes(self, keys: pa.Table) -> Hashes:
+        return np.concatenate([np.empty(0, np.uint64), *map(hashes_of, self._portions(keys))])
 
-def _hashes(keys: pa.Table) -> Hashes:
-    return np.concatenate([np.empty(0, np.uint64), *map(hashes_of, _portions(keys))])
-
-
-def _portions(keys: pa.Table) -> Iterator[pa.Table]:
-    """Yield keys in portions, each of which is progress."""
-    probe = current_probe()
-    for start in range(0, keys.num_rows, _PORTION_ROWS):
-        yield keys.slice(start, _PORTION_ROWS)
-        probe.step()
+    def _portions(self, keys: pa.Table) -> Iterator[pa.Table]:
+        """Yield keys in portions, each of which is progress."""
+        probe, size = current_probe(), self._sizes.portion_rows
+        for start in range(0, keys.num_rows, size):
+            yield keys.slice(start, size)
+            probe.step()

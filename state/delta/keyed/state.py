@@ -146,7 +146,7 @@ class DeltaState(DeclaredKeys, DeclaredDeltaTable):
         return self.format("").schema()
 
     def _opened(self, writer: TableWriter) -> OpenedDeltaState:
-        return OpenedDeltaState(self, writer, self._upkeep)
+        return OpenedDeltaState(self, writer, self.upkeep)
 
     def __repr__(self) -> str:
         return f"DeltaState({self.path!r}, key={self.key}, value={self.value}, kind={self.kind})"
@@ -212,15 +212,16 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
 
     def __init__(self, declared: DeltaState, writer: TableWriter, upkeep: Upkeep) -> None:
         rows = declared.format(writer.fence.owner.state)
-        cache = TableCache(rows, DataFolder(writer.location), declared.cached_keys_max)
+        cache = TableCache(rows, DataFolder(writer.location, declared.sizes), declared.cached_keys_max)
         options = {
             "time": declared.expires,
             "kept": lambda portions: cache.mirror.held.kept(portions),  # noqa: PLW0108 - loading replaces what is held
             "held": lambda file: cache.mirror.held.rows_of(file.path),
         }
         has_vectors = declared.deletion_vectors
-        policy = Policy.of_tiers(**options) if has_vectors else Policy.of_bins(upkeep.files_max, **options)
-        OpenedDeltaTable.__init__(self, declared, writer, rows.schema(), upkeep, policy)
+        sizes = declared.sizes
+        policy = Policy.of_tiers(sizes, **options) if has_vectors else Policy.of_bins(upkeep.files_max, **options)
+        OpenedDeltaTable.__init__(self, declared, writer, rows.schema(), sizes, upkeep, policy)
         ReadsKeys.__init__(self, rows, cache, lambda: writer.head, writer.reading)
         self._reducer = Reducer(rows, declared.expires)
         self._txid_before = writer.head.last_txid
@@ -434,7 +435,7 @@ class PastDeltaState(ReadsKeys, PastDeltaTable):
     def __init__(self, declared: DeltaState, topology_id: str, location: Location, name: str, txid: int) -> None:
         rows = declared.format(name)
         PastDeltaTable.__init__(self, declared, topology_id, location, name, rows.schema(), txid)
-        cache = TableCache(rows, DataFolder(location), declared.cached_keys_max)
+        cache = TableCache(rows, DataFolder(location, declared.sizes), declared.cached_keys_max)
         ReadsKeys.__init__(self, rows, cache, lambda: self, self.reading)
 
     def expired_until(self, watermark: dt.datetime | None = None) -> int:  # noqa: ARG002 - it was recorded

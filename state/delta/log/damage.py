@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError
 from txtopo.errors import StateFailure
 from txtopo.files.durable import has_descriptor
 from txtopo.files.folder import Folder
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 LOG_FOLDER = "_delta_log"
 """The folder of a table's log; its presence makes a folder a Delta table."""
@@ -39,8 +39,8 @@ def damage_of_log(folder: Path) -> str | None:
     The table may be written meanwhile, and a listing of a folder lacks some of the files that come and go during it. So
     only what two looks find is damage.
     """
-    found = _damage_of_log(folder)
-    return found if found is None or _damage_of_log(folder) == found else None
+    damage = _damage_of_log(folder)
+    return damage if damage is None or _damage_of_log(folder) == damage else None
 
 
 def _damage_of_log(folder: Path) -> str | None:
@@ -76,9 +76,9 @@ def set_checkpoints_aside(folder: Folder) -> bool:
     names = sorted(item.path.removeprefix(f"{LOG_FOLDER}/") for item in folder.list(LOG_FOLDER))
     checkpoints = [name for name in names if _CHECKPOINT.match(name)]
     damaged = [name for name in checkpoints if not _is_parquet(pa.BufferReader(folder.get(f"{LOG_FOLDER}/{name}")))]
-    whole = {int(name[:20]) for name in checkpoints} - {int(name[:20]) for name in damaged}
-    aside = damaged if _is_complete([int(name[:20]) for name in names if _VERSION.match(name)], whole) else []
-    if _LAST_CHECKPOINT in names and not _names_one_of(folder.get(f"{LOG_FOLDER}/{_LAST_CHECKPOINT}"), whole):
+    sound = {int(name[:20]) for name in checkpoints} - {int(name[:20]) for name in damaged}
+    aside = damaged if _is_complete([int(name[:20]) for name in names if _VERSION.match(name)], sound) else []
+    if _LAST_CHECKPOINT in names and not _names_one_of(folder.get(f"{LOG_FOLDER}/{_LAST_CHECKPOINT}"), sound):
         aside = [*aside, _LAST_CHECKPOINT]
     for name in aside:
         # A crash after this leaves both, and the next reader begins again.
@@ -133,16 +133,16 @@ def state_failure(
         with contextlib.suppress(OSError):
             found = damage_of_log(folder) or (None if table is None else damage_of_data(folder, table))
     text = message if found is None else f"{message}: {found}; restore it, for example from a backup"
-    return StateFailure(text, txid=txid, cause=f"{type(error).__name__}: {plain_text(error)}")
+    return StateFailure(text, txid=txid, cause=f"{type(error).__name__}: {native_text(error)}")
 
 
 def unsupported(error: BaseException) -> str | None:
     """Say what to do with a table that delta-rs can't read because of what somebody has turned on; None if it can."""
-    _, is_found, what = plain_text(error).partition("Unsupported: ")
+    _, is_found, reason = native_text(error).partition("Unsupported: ")
     if not is_found:
         return None
     return (
-        f"somebody has given it a feature that neither txtopo nor delta-rs knows ({what.splitlines()[0]}), so txtopo "
+        f"somebody has given it a feature that neither txtopo nor delta-rs knows ({reason.splitlines()[0]}), so txtopo "
         "has no way back from there. Drop the feature with what has set it, or restore the table from a backup"
     )
 

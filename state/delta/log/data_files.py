@@ -31,6 +31,7 @@ from state.delta.log.location import Location
 from state.delta.log.statistics import ColumnContent, row_count_of, stats_from, stats_of
 from state.delta.log.vectors import Vector, dead_rows, places_of, positions_in, vector_file
 from txtopo.api.writes import RowsFile, TransactionRows
+from txtopo.columnar.key_index import IndexSizes
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import StateFailure
@@ -46,9 +47,6 @@ WAITING_FOLDER = "_txtopo"
 ROWS_SUFFIX = "-rows"
 """In the names of files that pass a group's rows to the executors, in the waiting folder."""
 
-PORTION_ROWS = 1 << 17
-"""The number of rows to read at a time: an eighth of a row group of most files."""
-
 PUTS_MAX, PUTS_MAX_REMOTE, PUT_BYTES = 16, 64, 1 << 28
 """How many files are written side by side, in an object store more, where they mostly wait, and the bytes of their
 rows; more only if there are as many processors."""
@@ -58,14 +56,37 @@ _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 """The beginning of the path of a file that is not in the table's folder."""
 
 _ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
-FILE_ROWS = 500_000
-"""The maximum number of rows in a file that the driver writes."""
-
 _SAMPLE_ROWS = 1_000
 """From the first rows follows whether a dictionary is worth it, at a hundredth of the time of all."""
 
 _DICTIONARY_ROWS_MIN = 100
 """With fewer rows, a dictionary takes more bytes than it saves: of 10 rows of three columns 1,030 and not 973."""
+
+
+@attrs.frozen
+class Sizes:
+    """How large the parts are in which a table is written, read, merged and held."""
+
+    file_rows: int = 500_000
+    """The maximum number of rows in a file that the driver writes."""
+    full_rows: int = 500_000
+    """From so many rows on, a file is not written anew to take in new keys."""
+    range_rows: int = 2_000_000
+    """The approximate number of a group's rows in a range that an executor folds. For each range, the keys of the whole
+    table are read: for 10,000,000 rows of as many keys that takes 21 CPU seconds, where ranges of 500,000 take 50."""
+    portion_rows: int = 1 << 17
+    """The number of rows to read, to look up or to hash at a time: an eighth of a row group of most files."""
+    tier_files: int = 8
+    """How many files of a tier become one of the next tier."""
+    rewritten_rows: int = 1 << 16
+    """A file in tiers with fewer rows, and of few bytes, is not written again for the rows that are over alone: its
+    tier is merged soon."""
+    held_bytes: int = 2 << 30
+    """The bytes of the table's rows in memory where no run says otherwise."""
+    small_bytes: int = 1 << 20
+    """The bytes of rows, or of an array of an index, that lie in memory whether or not there is room."""
+    index: IndexSizes = attrs.field(factory=IndexSizes)
+    """Those of the index of a keyed table's rows."""
 
 
 @attrs.frozen
@@ -208,6 +229,7 @@ class DataFolder:
     """The data files of a table. Picklable."""
 
     location: Location
+    sizes: Sizes = Sizes()
 
     def put(
         self,
@@ -249,16 +271,15 @@ class DataFolder:
     ) -> list[DataFile]:
         """Write parts, each with its partition, as :meth:`put` does; return the files in their order.
 
-        A part has a file, or several if it has more than ``FILE_ROWS`` rows.
+        A part has a file, or several if it has too many rows.
         They are written side by side: in an object store where a put takes 40 ms, 280 partitions take 0.4 s and not 11;
         to a local disk, where it waits for the disk, they take two thirds of the time. If one fails, no others begin,
         and those that are there stay for upkeep. ``meanwhile`` is called with the files, while they become durable if
         they are one.
         """
+        size = self.sizes.file_rows
         waiting = [
-            (rows.slice(first, FILE_ROWS), partition)
-            for rows, partition in parts
-            for first in range(0, rows.num_rows, FILE_ROWS)
+            (rows.slice(first, size), partition) for rows, partition in parts for first in range(0, rows.num_rows, size)
         ]
         probe = current_probe()
         if len(waiting) == 1:
@@ -284,10 +305,10 @@ class DataFolder:
         waiting: list[pa.Table] = []
         for portion in portions:
             waiting.append(portion)
-            while sum(each.num_rows for each in waiting) >= FILE_ROWS:
+            while sum(each.num_rows for each in waiting) >= self.sizes.file_rows:
                 rows = pa.concat_tables(waiting)
-                files.append(self.put(name, rows.slice(0, FILE_ROWS)))
-                waiting = [rows.slice(FILE_ROWS)]
+                files.append(self.put(name, rows.slice(0, self.sizes.file_rows)))
+                waiting = [rows.slice(self.sizes.file_rows)]
         return [*files, *self.put_each(name, [(pa.concat_tables(waiting), None)])] if waiting else files
 
     def without_vectors(
@@ -361,7 +382,8 @@ class DataFolder:
         if dead is None:
             dead = BitMap64() if with_dead else self.dead(file)
         # Who reads in portions has a separate thread, or an executor's core. Arrow's threads would each keep memory.
-        for batch in self._open(file).iter_batches(PORTION_ROWS, columns=schema.names, use_threads=False):
+        batches = self._open(file).iter_batches(self.sizes.portion_rows, columns=schema.names, use_threads=False)
+        for batch in batches:
             rows = _of_table(file, pa.Table.from_batches([batch]), schema)
             yield without(dead, rows, first)
             first += rows.num_rows

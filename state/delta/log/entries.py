@@ -108,9 +108,9 @@ def kept_entries(location: Location, latest: int) -> Iterator[LogEntry]:
 
 def version_after(location: Location, latest: int, txid: int) -> int | None:
     """Return the version that a transaction's write made, and none rolled back since; None if the log has none."""
-    for version, written in valid_transactions(location, latest):
-        if written <= txid:
-            return version if written == txid else None
+    for version, txid_written in valid_transactions(location, latest):
+        if txid_written <= txid:
+            return version if txid_written == txid else None
     return None
 
 
@@ -154,7 +154,7 @@ def undone_to(
     """
     if last_at is None:
         return None
-    found: list[int] = []
+    txids: list[int] = []
     is_unknown = 0 <= last_at <= latest
     for entry in entries:
         if entry.epoch is not None and entry.epoch <= epoch:  # so are all versions before it
@@ -163,8 +163,8 @@ def undone_to(
         is_unknown = is_unknown and entry.version != last_at
         txid = txid_of(entry)
         if txid is not None:
-            found.append(txid)
-    return 0 if is_unknown else min(found, default=None)
+            txids.append(txid)
+    return 0 if is_unknown else min(txids, default=None)
 
 
 def complete_transactions(
@@ -188,7 +188,7 @@ def complete_transactions(
     """
     missing = {places for places in files_at(latest) if not all(map(is_there, places))}
     entries: list[LogEntry] = []
-    whole: set[int] = set()
+    complete: set[int] = set()
     version = latest
     while version >= 0:
         content = _content(location, version)
@@ -196,7 +196,7 @@ def complete_transactions(
             break
         entries.append(_entry_of(location, version, content))
         if not missing:
-            whole.add(version)
+            complete.add(version)
         actions = [json.loads(line) for line in content.splitlines()]
         removed = [action["remove"] for action in actions if "remove" in action]
         added = [action["add"] for action in actions if "add" in action]
@@ -204,14 +204,14 @@ def complete_transactions(
         missing.update(places for places in map(_places_in, removed) if not all(map(is_there, places)))
         version -= 1
     if version < 0:
-        return {txid for number, txid in _valid_among(entries) if number in whole}
+        return {txid for number, txid in _valid_among(entries) if number in complete}
     log = KeptLog.of(location.folder)
     openable, older = log.versions(), [number for number in log.entries if number < version]
     entries += [entry for number in reversed(older) if (entry := read_entry(location, number)) is not None]
 
     def is_complete(each: int) -> bool:
         if each > version:
-            return each in whole and each in {latest, *openable}
+            return each in complete and each in {latest, *openable}
         return each in openable and all(is_there(place) for places in files_at(each) for place in places)
 
     return {txid for number, txid in _valid_among(entries) if is_complete(number)}
@@ -241,8 +241,8 @@ def _entry_of(location: Location, version: int, content: bytes) -> LogEntry:
     epoch, txid, restored, turn = numbers
     is_harmless = epoch is not None or _is_harmless(path, content)
     operation = str(information.get("operation", "an unknown operation"))
-    written = _number(information, "timestamp")
-    return LogEntry(version, operation, epoch, txid, restored, is_harmless, turn, written)
+    timestamp = _number(information, "timestamp")
+    return LogEntry(version, operation, epoch, txid, restored, is_harmless, turn, timestamp)
 
 
 def _is_harmless(path: str, content: bytes) -> bool:

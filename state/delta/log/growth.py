@@ -42,12 +42,12 @@ _PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
 
 def lacking(table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str]) -> list[pa.Field]:
     """Return the columns of ``schema`` that the table lacks, if it can get them and then has exactly its columns."""
-    found = pa.schema(table.schema())
-    added = [field for field in schema if field.name not in found.names]
-    known = pa.schema([field for field in schema if field.name in found.names])
+    actual = pa.schema(table.schema())
+    added = [field for field in schema if field.name not in actual.names]
+    present = pa.schema([field for field in schema if field.name in actual.names])
     can_grow = (
         all(field.nullable for field in added)
-        and table.schema() == Schema.from_arrow(known)
+        and table.schema() == Schema.from_arrow(present)
         and list(table.metadata().partition_columns) == list(partition_by)
     )
     return added if can_grow else []
@@ -70,14 +70,14 @@ def columns_misfit(
             "and schema_evolution='add' in the state's declaration whenever a run begins"
         )
     if table.schema() != Schema.from_arrow(schema):
-        found = pa.schema(table.schema())
-        removed = [name for name in found.names if name not in schema.names]
+        actual = pa.schema(table.schema())
+        removed = [name for name in actual.names if name not in schema.names]
         hint = f"; no column can be removed, so keep {', '.join(removed)}" if removed else ""
-        return f"its columns are {_columns_text(found)}, not {_columns_text(schema)}{hint}"
-    found = list(table.metadata().partition_columns)
-    if found == list(partition_by):
+        return f"its columns are {_columns_text(actual)}, not {_columns_text(schema)}{hint}"
+    actual = list(table.metadata().partition_columns)
+    if actual == list(partition_by):
         return None
-    return f"it is partitioned by ({', '.join(found)}), not by ({', '.join(partition_by)})"
+    return f"it is partitioned by ({', '.join(actual)}), not by ({', '.join(partition_by)})"
 
 
 def growth_of(table: DeltaTable, schema: pa.Schema) -> list[Mapping[str, Any]]:
@@ -96,28 +96,28 @@ def vectors_turned(table: DeltaTable, *, is_on: bool) -> list[Mapping[str, Any]]
     """
     protocol, metadata = table.protocol(), metadata_of(table)
     readers, writers = {*(protocol.reader_features or ())}, {*(protocol.writer_features or _IMPLIED)}
-    others = {name: each for name, each in metadata["configuration"].items() if name not in VECTORS_PROPERTIES}
-    own = {VECTORS_FEATURE}
-    readers, writers = (readers | own, writers | own) if is_on else (readers - own, writers - own)
+    settings = {name: each for name, each in metadata["configuration"].items() if name not in VECTORS_PROPERTIES}
+    features = {VECTORS_FEATURE}
+    readers, writers = (readers | features, writers | features) if is_on else (readers - features, writers - features)
     is_plain = not readers and writers <= {*_IMPLIED}
     return [
         {"protocol": _PLAIN if is_plain else _listing(readers, writers)},
-        {"metaData": {**metadata, "configuration": {**others, **(VECTORS_PROPERTIES if is_on else {})}}},
+        {"metaData": {**metadata, "configuration": {**settings, **(VECTORS_PROPERTIES if is_on else {})}}},
     ]
 
 
 def metadata_of(table: DeltaTable, schema: Schema | None = None) -> Mapping[str, Any]:
     """Return the metadata of a handle's version, as the log has it; with ``schema`` if that is given."""
-    known = table.metadata()
+    metadata = table.metadata()
     return {
-        "id": str(known.id),
-        "name": known.name,
-        "description": known.description,
+        "id": str(metadata.id),
+        "name": metadata.name,
+        "description": metadata.description,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": (schema or table.schema()).to_json(),
-        "partitionColumns": list(known.partition_columns),
-        "configuration": dict(known.configuration),
-        "createdTime": known.created_time,
+        "partitionColumns": list(metadata.partition_columns),
+        "configuration": dict(metadata.configuration),
+        "createdTime": metadata.created_time,
     }
 
 
@@ -152,11 +152,11 @@ def _columns_text(schema: pa.Schema) -> str:
 
 def _protocol_with(table: DeltaTable, schema: pa.Schema) -> list[Mapping[str, Any]]:
     """Return the action for a protocol that has timestamps without a time zone, if they are new to the table."""
-    found = table.protocol()
-    readers, writers = {*(found.reader_features or ())}, {*(found.writer_features or ())}
+    protocol = table.protocol()
+    readers, writers = {*(protocol.reader_features or ())}, {*(protocol.writer_features or ())}
     if _NAIVE in readers or not any(map(_has_naive, schema.types)):
         return []
-    if found.min_writer_version < _WRITER_VERSION:
+    if protocol.min_writer_version < _WRITER_VERSION:
         writers |= {*_IMPLIED}
     return [{"protocol": _listing([*readers, _NAIVE], writers)}]
 

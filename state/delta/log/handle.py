@@ -41,20 +41,20 @@ class Handle(DeltaTable):
         version = self.version()
         if self._known[0] != version:
             self._known = version, self._transactions(version)
-        known = self._known[1]
-        return super().transaction_version(app_id) if known is None else known.get(app_id)
+        txids = self._known[1]
+        return super().transaction_version(app_id) if txids is None else txids.get(app_id)
 
     def _transactions(self, version: int) -> Mapping[str, int] | None:
         if _RETENTION in self.metadata().configuration:
             return None
-        since, known = self._known
+        since, txids = self._known
         try:
-            if known is None or not 0 <= since < version:
-                since, known = self._of_checkpoint(version)
+            if txids is None or not 0 <= since < version:
+                since, txids = self._of_checkpoint(version)
             paths = [f"{LOG_FOLDER}/{number:020d}.json" for number in range(since + 1, version + 1)]
             # In a bucket many at a time: each waits for its answer.
             entries = [in_background(functools.partial(self._folder.get, path)) for path in paths]
-            return {**known, **{name: number for entry in entries for name, number in _in_entry(entry()).items()}}
+            return {**txids, **{name: number for entry in entries for name, number in _in_entry(entry()).items()}}
         # What is missing or damaged, or is no log of this protocol, delta-rs reads or says what it is.
         except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):
             return None
@@ -74,5 +74,5 @@ class Handle(DeltaTable):
 
 def _in_entry(content: bytes) -> dict[str, int]:
     actions: list[dict[str, Any]] = [json.loads(line) for line in content.splitlines() if b'"txn"' in line]
-    found = [action["txn"] for action in actions if action.get("txn") is not None]
-    return {str(each["appId"]): int(each["version"]) for each in found}
+    transactions = [action["txn"] for action in actions if action.get("txn") is not None]
+    return {str(each["appId"]): int(each["version"]) for each in transactions}

@@ -56,12 +56,12 @@ class KeptLog:
 
     def versions(self) -> list[int]:
         """Return the versions that can be opened, oldest first."""
-        found: list[int] = []
+        numbers: list[int] = []
         for version in sorted({*self.entries, *self.checkpoints}):
-            follows = version == 0 or (found and found[-1] == version - 1)
+            follows = version == 0 or (numbers and numbers[-1] == version - 1)
             if version in self.checkpoints or (version in self.entries and follows):
-                found.append(version)
-        return found
+                numbers.append(version)
+        return numbers
 
 
 def checkpoint_until(folder: Folder, version: int) -> tuple[int, Sequence[str]]:
@@ -72,12 +72,12 @@ def checkpoint_until(folder: Folder, version: int) -> tuple[int, Sequence[str]]:
     """
     files: dict[int, list[str]] = {}
     for name in folder.names(LOG_FOLDER):
-        own, kind = _parts_of(name)
-        if 0 <= own <= version and kind != _ENTRY:
-            files.setdefault(own, []).append(f"{LOG_FOLDER}/{name}")
-    whole = _whole_checkpoints(files)
-    newest = max(whole, default=-1)
-    return newest, whole.get(newest, ())
+        number, kind = _parts_of(name)
+        if 0 <= number <= version and kind != _ENTRY:
+            files.setdefault(number, []).append(f"{LOG_FOLDER}/{name}")
+    complete = _whole_checkpoints(files)
+    newest = max(complete, default=-1)
+    return newest, complete.get(newest, ())
 
 
 def _parts_of(name: str) -> tuple[int, str]:
@@ -88,14 +88,14 @@ def _parts_of(name: str) -> tuple[int, str]:
 
 def _whole_checkpoints(files: Mapping[int, Sequence[str]]) -> dict[int, Sequence[str]]:
     """Return the files of each whole checkpoint among the files of versions."""
-    whole: dict[int, Sequence[str]] = {}
+    complete: dict[int, Sequence[str]] = {}
     for version, paths in sorted(files.items()):
         parts: dict[str, list[str]] = {}
         for path in paths:
-            found = _CHECKPOINT.search(path) if CHECKPOINT in path else None
-            if found is not None:
-                parts.setdefault(found["parts"] or found["name"] or "", []).append(path)
+            match = _CHECKPOINT.search(path) if CHECKPOINT in path else None
+            if match is not None:
+                parts.setdefault(match["parts"] or match["name"] or "", []).append(path)
         for key in sorted(parts, reverse=True):  # one that is all in one file last
             if not key.isdecimal() or len(parts[key]) == int(key):
-                whole[version] = parts[key]
-    return whole
+                complete[version] = parts[key]
+    return complete

@@ -16,7 +16,7 @@ from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.objects import ObjectFolder, with_secrets
 from txtopo.files.places import is_address, local_path, tidy_address
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 from txtopo.text.printable import escaped
 
 __all__ = ["LOG_FOLDER", "Location", "parent_of"]
@@ -63,10 +63,10 @@ class Location:
         """Return the location of ``path``, maybe relative; raise ConfigError if delta-rs cannot use it."""
         if is_address(path):
             address = tidy_address(path)
-            found = _NOT_IN_ADDRESS.search(address)
-            if found is not None:
+            match = _NOT_IN_ADDRESS.search(address)
+            if match is not None:
                 raise ConfigError(
-                    f"no table can be at {escaped(address)}: delta-rs takes {escaped(found[0])!r} for a part of a URL; "
+                    f"no table can be at {escaped(address)}: delta-rs takes {escaped(match[0])!r} for a part of a URL; "
                     "choose another name"
                 )
             return Location(address, options, None)
@@ -102,10 +102,10 @@ class Location:
             with contextlib.suppress(OSError, DeltaError):
                 if set_checkpoints_aside(self.folder):
                     return self._handle(version)
-            found = None if self.root is None else damage_of_log(self.root)
-            if found is None:
+            damage = None if self.root is None else damage_of_log(self.root)
+            if damage is None:
                 raise
-            raise DeltaError(f"{found} ({plain_text(error)})") from None
+            raise DeltaError(f"{damage} ({native_text(error)})") from None
 
     def _handle(self, version: int | None) -> DeltaTable:
         """Return a handle; look again if the list of the log's files lacks one in the middle.
@@ -157,11 +157,11 @@ def _check(path: str) -> None:
             f"a table cannot be at {path[:_SHOWN]}…: a name in it has {longest:,} bytes, at most {NAME_BYTES_MAX} fit; "
             "give it a shorter one"
         )
-    found = _UNUSABLE.search(path)
-    if found is not None:
+    match = _UNUSABLE.search(path)
+    if match is not None:
         where = escaped(path)
         raise ConfigError(
-            f"a table cannot be at {where}: delta-rs cannot use {found[0]!r} in a path; rename the folder"
+            f"a table cannot be at {where}: delta-rs cannot use {match[0]!r} in a path; rename the folder"
         )
     try:
         path.encode()

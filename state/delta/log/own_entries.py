@@ -33,8 +33,8 @@ class _RememberingFolder(ObjectFolder):
     entries: OwnEntries = attrs.field(kw_only=True, eq=False, repr=False)
 
     def get(self, path: str) -> bytes:
-        known = self.entries.get(path)
-        return super().get(path) if known is None else known
+        remembered = self.entries.get(path)
+        return super().get(path) if remembered is None else remembered
 
     def delete(self, path: str, *, is_durable: bool = False) -> None:
         self.entries.pop(path, None)
@@ -61,9 +61,9 @@ class RememberedLog(Location):
 
     def confirm(self, path: str) -> None:
         """Forget all unless an entry is as it was put: what is in the table's place may be another one."""
-        known, found = self.entries.get(path), None
-        if known is not None:
+        remembered, stored = self.entries.get(path), None
+        if remembered is not None:
             with contextlib.suppress(FileNotFoundError):
-                found = super().folder.get(path)
-        if known != found:
+                stored = super().folder.get(path)
+        if remembered != stored:
             self.entries.clear()

@@ -193,10 +193,10 @@ def refuse_unknown(address: str, protocol: Any, configuration: Mapping[str, str 
     Raises:
         ConfigError: names what the table asks for.
     """
-    found = unknown(protocol, configuration, schema_json)
-    if found is not None:
+    feature = unknown(protocol, configuration, schema_json)
+    if feature is not None:
         raise ConfigError(
-            f"the table at {address} has {found}, which txtopo does not write; it was changed after txtopo made it. "
+            f"the table at {address} has {feature}, which txtopo does not write; it was changed after txtopo made it. "
             "'txtopo repair' takes that back"
         )
 

@@ -47,9 +47,6 @@ _NUMBER_LETTERS = 20
 _FILE, _ENDING = "deletion_vector_", ".bin"
 """What is before a file's number in its name, and after it."""
 
-_PORTION = 1 << 18
-"""From how many rows positions are of one portion."""
-
 _VERSION = b"\x01"
 _MAGIC = struct.pack("<I", 1681511377)
 _LENGTH = _CHECKSUM = struct.Struct(">I")
@@ -140,11 +137,11 @@ def positions_in(bitmap: BitMap64) -> npt.NDArray[np.int64]:
     return np.array(bitmap.to_array(), dtype=np.int64)
 
 
-def portions_in(bitmap: BitMap64) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the positions in a bitmap, in their order, in portions: as an array each takes 8 bytes."""
+def portions_in(bitmap: BitMap64, size: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the positions in a bitmap, in their order, in portions of ``size`` rows: as an array each takes 8 bytes."""
     end = bitmap.max() + 1 if bitmap else 0
-    for first in range(0, end, _PORTION):
-        portion = bitmap & BitMap64(range(first, first + _PORTION))
+    for first in range(0, end, size):
+        portion = bitmap & BitMap64(range(first, first + size))
         if portion:
             yield positions_in(portion)
 

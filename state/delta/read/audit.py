@@ -26,7 +26,7 @@ from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.files.folder import Folder
 from txtopo.journal.ending import table_path
 from txtopo.journal.entries import JournalTable
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 
 def read_histories(
@@ -47,16 +47,16 @@ def read_histories(
         StateAccessError: a log cannot be read.
     """
     histories = {}
-    for name, known in tables.items():
-        location = Location.in_store_of(metadata_dir, table_path(metadata_dir, known))
+    for name, table in tables.items():
+        location = Location.in_store_of(metadata_dir, table_path(metadata_dir, table))
         try:
-            if name in departed and not _is_there(location, known):
+            if name in departed and not _is_there(location, table):
                 continue
             reader = _Reader.of(name, location)
             histories[name] = reader.read(functools.partial(tell, name), with_rows=with_rows)
         except WORLD_ERRORS as error:
             raise StateAccessError(
-                f"state {name!r}: the log of the table at {location.address} cannot be read", cause=plain_text(error)
+                f"state {name!r}: the log of the table at {location.address} cannot be read", cause=native_text(error)
             ) from error
     return histories
 
@@ -71,15 +71,15 @@ def compare_rows(
     """
     alive = before if alive is None else alive
     is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
-    put, kept = after.filter(is_put), after.filter(pc.invert(is_put))
-    txids = pc.min_max(put[TXID_FIELD]).as_py()
+    changed, kept = after.filter(is_put), after.filter(pc.invert(is_put))
+    txids = pc.min_max(changed[TXID_FIELD]).as_py()
     stayed = before.filter(key_mask(before, kept.select(keys)))
-    gone = alive.num_rows - pc.sum(key_mask(alive, after.select(keys))).as_py() if alive.num_rows else 0
+    removed = alive.num_rows - pc.sum(key_mask(alive, after.select(keys))).as_py() if alive.num_rows else 0
     return RowChanges(
-        put=put.num_rows,
+        put=changed.num_rows,
         put_low=txids["min"],
         put_high=txids["max"],
-        removed=gone,
+        removed=removed,
         unexplained=() if _sorted(stayed, keys).equals(_sorted(kept, keys)) else _unexplained(before, kept, keys),
     )
 
@@ -87,14 +87,14 @@ def compare_rows(
 def compare_bags(before: pa.Table, after: pa.Table, since: int) -> RowChanges:
     """As :func:`compare_rows`, for rows without keys."""
     is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
-    put, kept = after.filter(is_put), after.filter(pc.invert(is_put))
-    txids = pc.min_max(put[TXID_FIELD]).as_py()
-    unexplained = missing_from(before, kept)
+    changed, unchanged = after.filter(is_put), after.filter(pc.invert(is_put))
+    txids = pc.min_max(changed[TXID_FIELD]).as_py()
+    unexplained = missing_from(before, unchanged)
     return RowChanges(
-        put=put.num_rows,
+        put=changed.num_rows,
         put_low=txids["min"],
         put_high=txids["max"],
-        removed=before.num_rows - kept.num_rows + unexplained.num_rows,
+        removed=before.num_rows - unchanged.num_rows + unexplained.num_rows,
         unexplained=tuple(f"{row} was not there" for row in python_rows(unexplained.slice(0, SAMPLES_MAX))),
     )
 
@@ -238,15 +238,15 @@ def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 def _unexplained(before: pa.Table, kept: pa.Table, keys: Sequence[str]) -> tuple[str, ...]:
     """Describe some rows that have changed without a new txid."""
-    known = {tuple(row[key] for key in keys): row for row in python_rows(before)}
-    found = []
+    before_by_key = {tuple(row[key] for key in keys): row for row in python_rows(before)}
+    unexplained = []
     for row in python_rows(kept):
-        was = known.get(tuple(row[key] for key in keys))
+        was = before_by_key.get(tuple(row[key] for key in keys))
         if was is None:
-            found.append(f"{row} was not there")
+            unexplained.append(f"{row} was not there")
         elif repr(was) != repr(row):
-            found.append(f"{was} became {row}")
-    return tuple(found[:SAMPLES_MAX])
+            unexplained.append(f"{was} became {row}")
+    return tuple(unexplained[:SAMPLES_MAX])
 
 
 def _doubled(rows: pa.Table, keys: Sequence[str]) -> tuple[str, ...]:

@@ -52,8 +52,8 @@ class KeyWrite:
     @property
     def transaction(self) -> JournalTransaction | None:
         """The transaction in the journal."""
-        found = () if self.entry is None else self.entry.transactions
-        return next((each for each in found if each.txid == self.txid), None)
+        entered = () if self.entry is None else self.entry.transactions
+        return next((each for each in entered if each.txid == self.txid), None)
 
 
 @attrs.frozen
@@ -98,20 +98,20 @@ def blame(metadata_dir: Folder, journal: JournalSearch, key: Sequence[str], stat
     tables = headers[-1].tables
     if state is not None and state not in tables:
         raise ConfigError(f"the topology has no table of a state {state!r}; there are {', '.join(tables)}")
-    found, misfits = [], []
-    for name, known in tables.items():
+    writes, misfits = [], []
+    for name, table in tables.items():
         if state in {None, name}:
             reader = _KeyReader.of(
-                name, Location.in_store_of(metadata_dir, table_path(metadata_dir, known)), journal, headers
+                name, Location.in_store_of(metadata_dir, table_path(metadata_dir, table)), journal, headers
             )
             rows = reader if isinstance(reader, str) else reader.keys_of(key)
             if isinstance(rows, str) or isinstance(reader, str):
                 misfits.append(f"state {name!r}: {rows}")
             else:
-                found.append(Blame(name, python_rows(rows)[0], reader.steps(rows)))
-    if not found:
+                writes.append(Blame(name, python_rows(rows)[0], reader.steps(rows)))
+    if not writes:
         raise ConfigError("; ".join(misfits))
-    return found
+    return writes
 
 
 @attrs.frozen
@@ -164,7 +164,7 @@ class _KeyReader:
         while True:
             try:
                 row = self._row(key, at)
-                found = self._removal(key, at) if row is None else self._write(key, row, last)
+                write = self._removal(key, at) if row is None else self._write(key, row, last)
             except _GoneError as error:
                 before = self._point_before(error.txid) if error.txid else None
                 if before is None:
@@ -175,11 +175,11 @@ class _KeyReader:
             if gap_at:
                 yield KeyGap(at + 1, gap_at)
                 gap_at = 0
-            yield found
-            if isinstance(found, KeyEnd):
+            yield write
+            if isinstance(write, KeyEnd):
                 return
-            is_removal = found.value is None and found.entry is not None
-            at = (found.entry.first if is_removal and found.entry is not None else found.txid) - 1
+            is_removal = write.value is None and write.entry is not None
+            at = (write.entry.first if is_removal and write.entry is not None else write.txid) - 1
 
     def _write(self, key: pa.Table, row: dict[str, Any], last: int) -> KeyWrite | KeyEnd:
         txid = row[TXID_FIELD]
@@ -199,29 +199,29 @@ class _KeyReader:
         """Return the row of a key as of a transaction, at which or before which a group ends; None if there is none."""
         if not txid:
             return None
-        gone = f"the table no longer keeps its version of transaction {txid}, so earlier writes are not known"
+        reason = f"the table no longer keeps its version of transaction {txid}, so earlier writes are not known"
         try:
             table = self.versions.exact_as_of(txid)
             if table is None:
-                raise _GoneError(gone, txid)
+                raise _GoneError(reason, txid)
             rows = python_rows(self._rows(key, table))
         except WORLD_ERRORS as error:
-            raise _GoneError(f"{gone}: its files were vacuumed, or can't be read") from error
+            raise _GoneError(f"{reason}: its files were vacuumed, or can't be read") from error
         return rows[0] if rows else None
 
     def _rows(self, key: pa.Table, table: DeltaTable) -> pa.Table:
         """Return the rows of a key in a version: at most one."""
-        data, found = DataFolder(self.versions.location), [self.schema.empty_table()]
+        data, portions = DataFolder(self.versions.location), [self.schema.empty_table()]
         if not can_read_files(table):
             batches = StoredRows(self.versions.location, table, self.schema).batches()
-            return pa.concat_tables([found[0], *(rows.filter(key_mask(rows, key)) for rows in batches)])
+            return pa.concat_tables([portions[0], *(rows.filter(key_mask(rows, key)) for rows in batches)])
         for file in files_of(self.versions.location, table, table.metadata().partition_columns).values():
-            own = self._known.get(file.path)
-            if own is None:
-                own = self._known[file.path] = list(self._rows_in(key, data, file))
-            dead = data.dead(file) if own else ()
-            found += [row for at, row in own if at not in dead]
-        return pa.concat_tables(found)
+            cached = self._known.get(file.path)
+            if cached is None:
+                cached = self._known[file.path] = list(self._rows_in(key, data, file))
+            dead = data.dead(file) if cached else ()
+            portions += [row for at, row in cached if at not in dead]
+        return pa.concat_tables(portions)
 
     def _rows_in(self, key: pa.Table, data: DataFolder, file: DataFile) -> Iterator[tuple[int, pa.Table]]:
         """Yield all rows of a key in a file, also those that are dead, each with its position."""

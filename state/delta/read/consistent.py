@@ -71,7 +71,7 @@ from txtopo.journal.ending import (
 from txtopo.journal.entries import JournalHeader
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 T = TypeVar("T")
 
@@ -209,7 +209,7 @@ def _together(  # noqa: PLR0913, PLR0917 - what is read, of which tables, and ho
         f"the tables of {metadata_dir.parent} could not be read together in {READS_MAX} tries"
         + ("; ask for a later transaction" if txid is not None else ""),
         txid=txid,
-        cause=None if cause is None else f"{type(cause).__name__}: {plain_text(cause)}",
+        cause=None if cause is None else f"{type(cause).__name__}: {native_text(cause)}",
     )
 
 
@@ -240,7 +240,7 @@ def read_points(
         return tables.common  # noqa: TRY300 - it reads
     except WORLD_ERRORS as error:
         raise StateAccessError(
-            f"the log of a table at {location.address} can't be read", cause=plain_text(error)
+            f"the log of a table at {location.address} can't be read", cause=native_text(error)
         ) from error
 
 
@@ -258,7 +258,7 @@ def shown_ends(metadata_dir: Folder, topology_id: str, states: Collection[str], 
         tables = _Tables.at(metadata_dir, end).chosen(states)
         points = tables.points
     except WORLD_ERRORS as error:
-        raise StateAccessError(f"a table of {metadata_dir.parent} can't be read", cause=plain_text(error)) from error
+        raise StateAccessError(f"a table of {metadata_dir.parent} can't be read", cause=native_text(error)) from error
     journal = JournalSearch(find_journal(metadata_dir, topology_id))
     ends = set[int]()
     for each in journal.headers():
@@ -356,23 +356,23 @@ class _Tables:
 
         None if a version is gone; unless a transaction is asked for, the next try may want a later one.
         """
-        wanted = self.bound if txid is None else txid
-        self._refuse_before_begin(wanted)
-        found = self._as_of(wanted)
-        if found is None and txid is not None:
-            wanted = self._point_before(txid, is_exact=is_exact)
-            found = self._as_of(wanted)
-        if found is None:
+        target = self.bound if txid is None else txid
+        self._refuse_before_begin(target)
+        handles = self._as_of(target)
+        if handles is None and txid is not None:
+            target = self._point_before(txid, is_exact=is_exact)
+            handles = self._as_of(target)
+        if handles is None:
             return None
-        self._refuse_torn(found, wanted)
-        tables, is_between = {}, wanted != self.bound and is_exact
-        for name, handle in found.items():
+        self._refuse_torn(handles, target)
+        tables, is_between = {}, target != self.bound and is_exact
+        for name, handle in handles.items():
             is_ended = handle.is_before or not is_between
             tables[name] = read(
-                handle.rows if is_ended else rows_between(handle.rows, self.handles[name].versions, wanted)
+                handle.rows if is_ended else rows_between(handle.rows, self.handles[name].versions, target)
             )
-        seen = max((handle.txid or 0 for handle in found.values()), default=0)
-        return wanted if wanted == self.bound or is_exact else seen, tables
+        seen = max((handle.txid or 0 for handle in handles.values()), default=0)
+        return target if target == self.bound or is_exact else seen, tables
 
     def _refuse_before_begin(self, txid: int) -> None:
         """Refuse a moment before a state was begun empty: its table would be empty then, and never was."""
@@ -393,23 +393,23 @@ class _Tables:
         writes = self._writes_around([txid], missing) if missing else {}
         if not all(write.has_none(0, txid) for write in writes.values()):
             return None
-        found = {}
+        handles = {}
         for name, table in tables.items():
             handle = self.handles[name]
             versions = handle.versions if table is None else attrs.evolve(handle.versions, table=table)
-            found[name] = attrs.evolve(handle, versions=versions, is_before=table is None)
-        return found
+            handles[name] = attrs.evolve(handle, versions=versions, is_before=table is None)
+        return handles
 
-    def _refuse_torn(self, found: Mapping[str, _Handle], txid: int) -> None:
+    def _refuse_torn(self, handles: Mapping[str, _Handle], txid: int) -> None:
         """Refuse tables that contradict the journal: they were restored from a copy, or changed by somebody else.
 
         Raises:
             DivergenceError: some tables do; the message names each with its txids.
         """
         journal = find_journal(self.folder, self.header.topology)
-        writes = last_writes(journal, self.header.epoch, found.keys(), txid)
+        writes = last_writes(journal, self.header.epoch, handles.keys(), txid)
         faults = []
-        for name, handle in found.items():
+        for name, handle in handles.items():
             at, versions = handle.txid or 0, handle.versions
             where = f"state {name!r}: its table at {versions.location.address} is at transaction {at}"
             change = None if handle.is_before else change_on_top(versions.location, versions.table.version())

@@ -32,8 +32,8 @@ from state.delta.schema import TXID_FIELD
 
 _IN_A, _IN_B = "position in a", "position in b"
 
-SHARE_ROWS, SHARE_BYTES = 2_000_000, 1 << 26
-"""How many rows of both sides, and how many bytes of their files, are compared at a time."""
+_SHARE_BYTES = 1 << 26
+"""How many bytes of the files of both sides are compared at a time."""
 
 _SHARES_MAX = 256
 """As each share is written to two files that are open at once."""
@@ -75,16 +75,24 @@ class TableDifference:
         return sum(each.count for each in (self.only_in_a, self.only_in_b, self.differing_a))
 
 
-def stored_difference(
-    a: StoredRows, b: StoredRows, *, since: int | None = None, with_txids: bool = False, limit: int | None = None
+def stored_difference(  # noqa: PLR0913 - what is compared, and how
+    a: StoredRows,
+    b: StoredRows,
+    *,
+    since: int | None = None,
+    with_txids: bool = False,
+    limit: int | None = None,
+    share_rows: int = 2_000_000,
 ) -> TableDifference:
     """Return the difference between two versions of tables, of the same one or of two; see :func:`difference`.
+
+    About ``share_rows`` rows of both sides are compared at a time.
 
     Raises:
         OSError: a file is gone; or any other of :data:`~state.delta.log.ownership.WORLD_ERRORS`.
     """
     found = _Difference(_Columns.of(a.schema, b.schema, with_txids=with_txids), since, limit)
-    sides = _Sides.of(found.columns.needed(a), found.columns.needed(b), found.columns, since)
+    sides = _Sides.of(found.columns.needed(a), found.columns.needed(b), found.columns, since, share_rows)
     found.equal += sides.equal
     for rows_a, rows_b in sides.shares(found.columns):
         found.add(rows_a, rows_b)
@@ -205,12 +213,12 @@ class _Sides:
     shares_count: int
 
     @classmethod
-    def of(cls, a: StoredRows, b: StoredRows, columns: _Columns, since: int | None) -> _Sides:
+    def of(cls, a: StoredRows, b: StoredRows, columns: _Columns, since: int | None, share_rows: int) -> _Sides:
         files_a, files_b = a.files(), b.files()
         # Of what both have, the same rows must be seen.
         is_alike = columns.is_alike and (a.expires, a.taken, a.until) == (b.expires, b.taken, b.until)
         if files_a is None or files_b is None or not is_alike:
-            return cls(a, b, (None, None), 0, _shares([a.size(), b.size()]))
+            return cls(a, b, (None, None), 0, _shares([a.size(), b.size()], share_rows))
         parts_a, parts_b, both = list[FilePart](), list[FilePart](), list[FilePart]()
         for path in {**files_a, **files_b}:
             file_a, file_b = files_a.get(path), files_b.get(path)
@@ -225,8 +233,8 @@ class _Sides:
                 parts_a += _only(file_a, dead_b - dead_a)
                 parts_b += _only(file_b, dead_a - dead_b)
         equal = sum(_counted(a, part, since) for part in both)
-        shares = _shares((part.file.rows, part.file.size) for part in (*parts_a, *parts_b))
-        return cls(a, b, (parts_a, parts_b), equal, shares)
+        sizes = [(part.file.rows, part.file.size) for part in (*parts_a, *parts_b)]
+        return cls(a, b, (parts_a, parts_b), equal, _shares(sizes, share_rows))
 
     def shares(self, columns: _Columns) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Yield the rows of both, share by share."""
@@ -247,10 +255,10 @@ class _Sides:
                 yield _share(share_a), _share(share_b)
 
 
-def _shares(sizes: Iterable[tuple[int, int]]) -> int:
+def _shares(sizes: Sequence[tuple[int, int]], share_rows: int) -> int:
     """Return in how many shares to compare what has some numbers of rows and bytes."""
     rows, size = map(sum, zip((0, 0), *sizes, strict=True))
-    return min(1 + max(rows // SHARE_ROWS, size // SHARE_BYTES), _SHARES_MAX)
+    return min(1 + max(rows // share_rows, size // _SHARE_BYTES), _SHARES_MAX)
 
 
 def _only(file: DataFile, positions: BitMap64) -> list[FilePart]:

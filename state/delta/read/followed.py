@@ -24,7 +24,7 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.key_index import hashes_of
 from txtopo.columnar.rows_by_time import BEFORE_ALL, are_over, not_over
 from txtopo.errors import StateAccessError
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 
 @attrs.frozen(eq=False)
@@ -93,21 +93,21 @@ class FollowedRows:
         before, is_first = self._taken, self._version is None
         if not can_read_files(self.latest):
             self._taken = Numbers.of(self.location.handle(version), self.owner.application).taken_until
-            gone, come = self._files, {"": self._whole(version)}
-            self._files = come
+            removed, added = self._files, {"": self._whole(version)}
+            self._files = added
         elif self._version == version - 1:
-            gone, come = self._apply(version, actions)
+            removed, added = self._apply(version, actions)
         else:
-            gone, come = self._jump(version)
+            removed, added = self._jump(version)
         self._version, step = version, None
-        if None not in gone.values() and None not in come.values():
-            step = Step(self._only_in(gone, come), self._only_in(come, gone))
+        if None not in removed.values() and None not in added.values():
+            step = Step(self._only_in(removed, added), self._only_in(added, removed))
             if self.keys:
                 self._hashes.difference_update(hashes_of(step.before.select(self.keys)).tolist())
                 self._enter(step.after)
         if self.owner.expires and not self.keys:
             expires, taken = self.owner.expires, self._taken
-            stayed = [file.rows for path, file in self._files.items() if file is not None and path not in come]
+            stayed = [file.rows for path, file in self._files.items() if file is not None and path not in added]
             expired = [rows.filter(are_over(rows, expires, taken)) for rows in stayed if before != taken]
             step = step and Step(
                 not_over(self._joined([step.before, *expired]), expires, before), not_over(step.after, expires, taken)
@@ -120,8 +120,8 @@ class FollowedRows:
 
     def since(self, version: int) -> Step | None:
         """Return all rows of a version, and all of the one that it is at; None if files are gone."""
-        then, now = self._whole(version), self.all()
-        return None if then is None or now is None else Step(then.all, now)
+        before, after = self._whole(version), self.all()
+        return None if before is None or after is None else Step(before.all, after)
 
     def alive(self, rows: pa.Table) -> pa.Table:
         """Return rows without those of keys that have expired in the version."""
@@ -158,12 +158,12 @@ class FollowedRows:
 
     def doubled(self) -> pa.Table | None:
         """Return rows in which to look for keys that occur more than once; None if there are no such keys."""
-        found = self.all() if self._is_doubled else None
-        if found is not None:
-            hashes = hashes_of(found.select(self.keys)).tolist()
+        rows = self.all() if self._is_doubled else None
+        if rows is not None:
+            hashes = hashes_of(rows.select(self.keys)).tolist()
             self._hashes = set(hashes)
             self._is_doubled = len(self._hashes) < len(hashes)
-        return found if self._is_doubled else None
+        return rows if self._is_doubled else None
 
     def all(self) -> pa.Table | None:
         """Return all rows; None if files are gone."""
@@ -179,19 +179,19 @@ class FollowedRows:
         self._is_doubled |= len(entered) < len(hashes) or not entered.isdisjoint(self._hashes)
         self._hashes |= entered
 
-    def _only_in(self, some: _Files, others: _Files) -> pa.Table:
-        return self._joined([each.without(others.get(path)) for path, each in some.items() if each is not None])
+    def _only_in(self, left: _Files, right: _Files) -> pa.Table:
+        return self._joined([each.without(right.get(path)) for path, each in left.items() if each is not None])
 
     def _joined(self, parts: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables([self.schema.empty_table(), *parts])
 
-    def _open(self, version: int, file: DataFile, known: _Read | None = None) -> _Read | None:
+    def _open(self, version: int, file: DataFile, opened: _Read | None = None) -> _Read | None:
         """Read a file, of which it may be known with another vector; return None if it is gone."""
         data = DataFolder(self.location)
         try:
-            if known is None and self.location.folder.size(file.place) not in {None, file.size}:
+            if opened is None and self.location.folder.size(file.place) not in {None, file.size}:
                 raise OSError(f"{file.place} has another size than the log says: it was replaced")
-            rows = data.read(file, self.schema, with_dead=True) if known is None else known.all
+            rows = data.read(file, self.schema, with_dead=True) if opened is None else opened.all
             return _Read(file, rows, data.dead(file))
         except WORLD_ERRORS as error:
             self._refuse_damage(version, [file], error)
@@ -212,5 +212,5 @@ class FollowedRows:
             raise StateAccessError(
                 f"the files of version {version} of the table at {self.location.address} exist, but cannot be read: "
                 "they are damaged",
-                cause=plain_text(error),
+                cause=native_text(error),
             ) from error

@@ -31,15 +31,15 @@ def foreign_change(location: Location, latest: int, since: int | None) -> str | 
     ``since`` is a version that is known to be txtopo's; it is checked too. If it is None, or the table has not reached
     it, the last version that made a transaction visible is used.
     """
-    known = since if since is not None and since <= latest else None
+    version = since if since is not None and since <= latest else None
     below = latest
     moves = _Moves(location)
-    for entry in log_entries(location, latest, known or 0):
+    for entry in log_entries(location, latest, version or 0):
         below = entry.version - 1
-        if entry.version == known:
+        if entry.version == version:
             is_ours = entry.is_own or entry.version == 0
             return moves.change() if is_ours else f"{entry.text}, in place of our own"
-        if entry.is_own and known is None and entry.txid is not None:
+        if entry.is_own and version is None and entry.txid is not None:
             return moves.change()
         # Whoever made version 0 made the table, and Owner says whether that is ours.
         if entry.version > 0 and not moves.takes(entry):

@@ -37,7 +37,7 @@ from txtopo.api.values import ROWS_KINDS, StateKind
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.files.durable import is_folder, paths_in
 from txtopo.journal.ending import READS_MAX
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ def look_up(
         ConfigError: as by :func:`read_table`; or there are too many keys, or one is not of its column's type.
         StateAccessError: as by :func:`read_table`.
     """
-    return _read_again(path, None, lambda table: table.look(keys, txid, limit, is_exact=not nearest))
+    return _read_again(path, None, lambda table: table.find(keys, txid, limit, is_exact=not nearest))
 
 
 def _read_again(
@@ -160,7 +160,7 @@ class FoundTable:
             return self._versions.points()
         except WORLD_ERRORS as error:
             raise StateAccessError(
-                f"the log of a table at {self._location.address} can't be read", cause=plain_text(error)
+                f"the log of a table at {self._location.address} can't be read", cause=native_text(error)
             ) from error
 
     def is_newest(self) -> bool:
@@ -180,7 +180,7 @@ class FoundTable:
         """Return its rows, which are not read yet; see :func:`read_table`."""
         return self._read(txid, lambda stored: stored, is_exact=True)
 
-    def look(self, keys: Sequence[str], txid: int | None, limit: int | None, *, is_exact: bool = True) -> FoundRows:
+    def find(self, keys: Sequence[str], txid: int | None, limit: int | None, *, is_exact: bool = True) -> FoundRows:
         """Return some of its rows; see :func:`look_up`."""
         return self._read(txid, lambda stored: look_for(stored, keys, limit), is_exact=is_exact)
 
@@ -196,12 +196,12 @@ class FoundTable:
             stored = StoredRows(location, latest, schema, live)
             if versions is None or txid is None:
                 return read(stored)
-            found = _kept_as_of(versions, txid)
-            if found is None:
+            handle = _kept_as_of(versions, txid)
+            if handle is None:
                 if not versions.is_last_write(0, txid):
                     raise _not_kept(versions, txid)
                 return read(attrs.evolve(stored, is_empty=True))
-            stored = attrs.evolve(stored, table=found)
+            stored = attrs.evolve(stored, table=handle)
             return read(rows_between(stored, versions, txid) if is_exact else stored)
 
 
@@ -211,7 +211,7 @@ def _existing(location: Location) -> DeltaTable | None:
     except WORLD_ERRORS as error:
         raise StateAccessError(
             f"the table at {location.address} cannot be read; it may be damaged, or out of reach",
-            cause=plain_text(error),
+            cause=native_text(error),
         ) from error
 
 
@@ -252,7 +252,7 @@ def _telling(location: Location, txid: int | None) -> Iterator[None]:
             f"the rows of the table at {location.address} {as_of} cannot be read; its files may have been "
             "vacuumed, ask for a later transaction",
             txid=txid,
-            cause=plain_text(error),
+            cause=native_text(error),
         ) from error
 
 
@@ -297,13 +297,13 @@ def rows_between(stored: StoredRows, versions: TableVersions, txid: int) -> Stor
     Raises:
         StateAccessError: the rows cannot be determined; the message names the nearest transactions that can be shown.
     """
-    location, found, latest = versions.location, stored.table, versions.table
+    location, handle, latest = versions.location, stored.table, versions.table
     # Nothing to decide: the version ends exactly there, or no later one exists.
-    reached = versions.txid_of(found) or 0
-    if reached == txid or found.version() >= latest.version():
+    reached = versions.txid_of(handle) or 0
+    if reached == txid or handle.version() >= latest.version():
         return stored
-    following = versions.following(found)
-    if following != found.version() + 1:  # the versions between two points are gone
+    following = versions.following(handle)
+    if following != handle.version() + 1:  # the versions between two points are gone
         if versions.is_last_write(reached, txid):
             return stored
         before, then = versions.points().around(txid)
@@ -316,7 +316,7 @@ def rows_between(stored: StoredRows, versions: TableVersions, txid: int) -> Stor
     if group is not None and txid < group.first:
         return stored
     later = attrs.evolve(stored, table=after)
-    is_taken = versions.numbers_of(after).taken_until > versions.numbers_of(found).taken_until
+    is_taken = versions.numbers_of(after).taken_until > versions.numbers_of(handle).taken_until
     if versions.owner.kind in ROWS_KINDS:
         if not after.metadata().partition_columns and not is_taken:
             return attrs.evolve(later, until=txid)

@@ -52,16 +52,16 @@ def look_for(stored: StoredRows, keys: Sequence[str] = (), limit: int | None = N
     Raises:
         ConfigError: there are too many keys, or one is not of its column's type.
     """
-    wanted, first = _wanted(stored.schema, keys), FirstRows(stored.schema, limit)
+    values, first = _wanted(stored.schema, keys), FirstRows(stored.schema, limit)
     files = _Files.of(stored)
     if files is not None:
-        last = files.look_for(wanted, first)
-        return FoundRows(first.rows(), first.seen if wanted else files.total, files.total, last)
+        last = files.look_for(values, first)
+        return FoundRows(first.rows(), first.seen if values else files.total, files.total, last)
     total, last = 0, None
     for rows in stored.batches():
         total += rows.num_rows
         last = _later(last, _last_of(rows))
-        first.add(rows.filter(_mask(rows, wanted)) if wanted else rows)
+        first.add(rows.filter(_mask(rows, values)) if values else rows)
     return FoundRows(first.rows(), first.seen, total, last)
 
 
@@ -78,19 +78,19 @@ def _sortable(schema: pa.Schema) -> list[str]:
 def _wanted(schema: pa.Schema, keys: Sequence[str]) -> dict[str, pa.Scalar]:
     if len(keys) >= len(schema):
         raise ConfigError(f"{len(keys)} keys are given; the columns are {', '.join(schema.names)}")
-    wanted = {}
+    values = {}
     for field, text in zip(schema, keys, strict=False):
         try:
-            wanted[field.name] = pa.scalar(text).cast(field.type)
+            values[field.name] = pa.scalar(text).cast(field.type)
         except pa.ArrowException as error:
             raise ConfigError(
                 f"--key {text!r} is not of type {field.type}, the type of key field {field.name!r}"
             ) from error
-    return wanted
+    return values
 
 
-def _mask(rows: pa.Table, wanted: Mapping[str, pa.Scalar]) -> Any:
-    return functools.reduce(pc.and_, (pc.fill_null(pc.equal(rows[name], each), False) for name, each in wanted.items()))
+def _mask(rows: pa.Table, values: Mapping[str, pa.Scalar]) -> Any:
+    return functools.reduce(pc.and_, (pc.fill_null(pc.equal(rows[name], each), False) for name, each in values.items()))
 
 
 def _last_of(rows: pa.Table) -> int | None:
@@ -176,7 +176,7 @@ class _Files:
         """The number of rows."""
         return sum(file.live for file in self.files)
 
-    def look_for(self, wanted: Mapping[str, pa.Scalar], first: FirstRows) -> int | None:
+    def look_for(self, values: Mapping[str, pa.Scalar], first: FirstRows) -> int | None:
         """Give those of some keys, or of all, to ``first``; return the last transaction of any row."""
         last: int | None = None
         for file in self.files:
@@ -184,19 +184,19 @@ class _Files:
             last_in_file = bounds.of(TXID_FIELD)[1]
             if last_in_file is not None:
                 last = _later(last, last_in_file)
-                is_wanted = all(bounds.may_hold(name, value) for name, value in wanted.items())
-                if not is_wanted or (not wanted and not first.may_take(bounds)):
+                is_wanted = all(bounds.may_hold(name, value) for name, value in values.items())
+                if not is_wanted or (not values and not first.may_take(bounds)):
                     continue
-            if wanted:
-                names, is_there = [*wanted, *([TXID_FIELD] if last_in_file is None else [])], False
+            if values:
+                names, is_there = [*values, *([TXID_FIELD] if last_in_file is None else [])], False
                 for rows in self.data.portions(file, pa.schema([self.schema.field(name) for name in names])):
                     last = _later(last, _last_of(rows))
-                    is_there = is_there or pc.any(_mask(rows, wanted)).as_py() is True
+                    is_there = is_there or pc.any(_mask(rows, values)).as_py() is True
                 if not is_there:
                     continue
             for rows in self.data.portions(file, self.schema):
                 last = _later(last, _last_of(rows))
-                first.add(rows.filter(_mask(rows, wanted)) if wanted else rows)
+                first.add(rows.filter(_mask(rows, values)) if values else rows)
         return last
 
 

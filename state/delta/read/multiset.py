@@ -17,12 +17,12 @@ PORTION_ROWS = 100_000
 _OF_NULL = np.uint64(0x9AE16A3B2F90404F)
 
 
-def missing_from(others: pa.Table, rows: pa.Table) -> pa.Table:
+def missing_from(rows_there: pa.Table, rows: pa.Table) -> pa.Table:
     """Return the rows that are not among others with the same columns; of equal rows, return the surplus."""
-    own, known = row_hashes(rows), np.sort(row_hashes(others))
-    order = np.argsort(own, kind="stable")
+    hashes, known = row_hashes(rows), np.sort(row_hashes(rows_there))
+    order = np.argsort(hashes, kind="stable")
     # The n-th of several equal rows is missing if fewer than n of the others equal it.
-    ordered = own[order]
+    ordered = hashes[order]
     occurrence = np.arange(len(ordered)) - np.searchsorted(ordered, ordered, side="left")
     among_others = np.searchsorted(known, ordered, side="right") - np.searchsorted(known, ordered, side="left")
     return rows.take(np.sort(order[occurrence >= among_others]))
@@ -30,12 +30,12 @@ def missing_from(others: pa.Table, rows: pa.Table) -> pa.Table:
 
 def row_hashes(rows: pa.Table) -> Hashes:
     """Return a hash of each row: equal for equal rows, and almost certainly different for others."""
-    found = np.zeros(rows.num_rows, dtype=np.uint64)
+    combined = np.zeros(rows.num_rows, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for column in rows.columns:
-            own = [_column_hashes(portion) for portion in portions_of(column, PORTION_ROWS)]
-            found = mix_columns(found + (np.concatenate(own) if own else found))
-    return found
+            hashes = [_column_hashes(portion) for portion in portions_of(column, PORTION_ROWS)]
+            combined = mix_columns(combined + (np.concatenate(hashes) if hashes else combined))
+    return combined
 
 
 def _column_hashes(array: Any) -> Hashes:

@@ -70,12 +70,12 @@ class PastDeltaTable(OpenedState):
             raise ConfigError(f"state {state!r}: there is no table at {location.address}")
         owner = Owner.of(latest) or Owner(topology_id, state, "", declared.kind)
         self._versions = TableVersions(location, latest, owner)
-        found = self._versions.exact_as_of(txid)
-        self._is_before = found is None and (not txid or self._versions.is_last_write(0, txid))
+        handle = self._versions.exact_as_of(txid)
+        self._is_before = handle is None and (not txid or self._versions.is_last_write(0, txid))
         """Whether it is meant as it was before its first write, of which no version is left."""
-        if found is None and not self._is_before:
+        if handle is None and not self._is_before:
             raise self._gone(txid)
-        self._table: DeltaTable = latest if found is None else found
+        self._table: DeltaTable = latest if handle is None else handle
         self._txid = txid
 
     @property
@@ -117,22 +117,22 @@ class PastDeltaTable(OpenedState):
         """
         if not self._is_comparable(txid, last):
             return StateComparison(self._state, None, None)
-        then = self.all.filter(pc.equal(self.all[TXID_FIELD], txid))
-        now = self._put_now(txid, writes, then)
+        recorded = self.all.filter(pc.equal(self.all[TXID_FIELD], txid))
+        now = self._put_now(txid, writes, recorded)
         # The table had no column for what is put into a new field now.
         now = fitted(now.select([name for name in now.column_names if name in self._columns]), self._schema)
         if self.declared.expires:
-            then, now = (not_over(rows, self.declared.expires, self.taken_until()) for rows in (then, now))
-        changed = Change(txid, then, now, writes, may_be_removed=may_be_removed and txid < last)
-        return StateComparison(self._state, then.num_rows, self._difference(changed))
+            recorded, now = (not_over(rows, self.declared.expires, self.taken_until()) for rows in (recorded, now))
+        changed = Change(txid, recorded, now, writes, may_be_removed=may_be_removed and txid < last)
+        return StateComparison(self._state, recorded.num_rows, self._difference(changed))
 
     def _is_comparable(self, txid: int, last: int) -> bool:  # noqa: ARG002 - it depends on the kind
         """Return whether rows say which transaction of a group has put them, as of its ``last``."""
         return True
 
     @abstractmethod
-    def _put_now(self, txid: int, writes: Writes, then: pa.Table) -> pa.Table:
-        """Return the rows that a replay has put for a transaction, which had put ``then``."""
+    def _put_now(self, txid: int, writes: Writes, recorded: pa.Table) -> pa.Table:
+        """Return the rows that a replay has put for a transaction, which had put ``recorded``."""
 
     @abstractmethod
     def _difference(self, change: Change) -> str | None:

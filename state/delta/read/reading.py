@@ -72,7 +72,7 @@ class StoredRows:
         """Yield them in batches; of the version's files only some parts, if these are given: see :meth:`files`."""
         if self.is_empty:
             return
-        expires, columns, taken = self.expires, self.schema, self.taken
+        expires, columns, expired_until = self.expires, self.schema, self.taken
         if expires and expires not in columns.names:
             columns = columns.append(pa.schema(self.table.schema()).field(expires))
         data = DataFolder(self.location)
@@ -81,10 +81,10 @@ class StoredRows:
             if parts is None
             else (rows for part in parts for rows in data.portions(part.file, columns, dead=part.dead))
         ):
-            found = not_over(rows, expires, taken).select(self.schema.names) if expires else rows
+            alive = not_over(rows, expires, expired_until).select(self.schema.names) if expires else rows
             # Rows of no transaction are somebody else's, and were accepted before.
-            is_seen = self.until is None or pc.fill_null(pc.less_equal(found[TXID_FIELD], self.until), True)
-            yield found if is_seen is True else found.filter(is_seen)
+            is_seen = self.until is None or pc.fill_null(pc.less_equal(alive[TXID_FIELD], self.until), True)
+            yield alive if is_seen is True else alive.filter(is_seen)
 
     def files(self) -> dict[str, DataFile] | None:
         """Return the files that they are in, by path; None if only a reader of all files knows them."""
@@ -135,11 +135,11 @@ def key_mask(rows: pa.Table, keys: pa.Table) -> Any:
         rows: a table with the columns of ``keys``, and others.
         keys: the wanted keys, one column per key field, without nulls.
     """
-    first, *others = keys.column_names
-    if not others:
+    first, *more_names = keys.column_names
+    if not more_names:
         return pc.is_in(rows[first], value_set=keys[first].combine_chunks())
     row_codes, key_codes, _ = _codes(rows[first], keys[first])
-    for name in others:
+    for name in more_names:
         next_rows, next_keys, size = _codes(rows[name], keys[name])
         row_pairs = pc.add(pc.multiply(row_codes, size), next_rows)
         key_pairs = pc.add(pc.multiply(key_codes, size), next_keys)
@@ -148,10 +148,10 @@ def key_mask(rows: pa.Table, keys: pa.Table) -> Any:
 
 
 def _codes(rows: Any, keys: Any) -> tuple[Any, Any, int]:
-    wanted: Sequence[Any] = pc.unique(keys)
-    row_codes = pc.index_in(rows, value_set=wanted).cast(pa.int64())
-    key_codes = pc.index_in(keys, value_set=wanted).cast(pa.int64())
-    return row_codes, key_codes, len(wanted)
+    values: Sequence[Any] = pc.unique(keys)
+    row_codes = pc.index_in(rows, value_set=values).cast(pa.int64())
+    key_codes = pc.index_in(keys, value_set=values).cast(pa.int64())
+    return row_codes, key_codes, len(values)
 
 
 def _batches(location: Location, table: DeltaTable, schema: pa.Schema) -> Iterator[pa.Table]:
@@ -160,8 +160,8 @@ def _batches(location: Location, table: DeltaTable, schema: pa.Schema) -> Iterat
         for file in files_of(location, table, table.metadata().partition_columns).values():
             yield from data.portions(file, schema)
         return
-    known = {field.name for field in table.schema().fields}
-    present = [name for name in schema.names if name in known]
+    columns = {field.name for field in table.schema().fields}
+    present = [name for name in schema.names if name in columns]
     probe = current_probe()
     for batch in pa.RecordBatchReader.from_stream(table.scan(columns=present)):
         yield fitted(pa.Table.from_batches([batch]), schema)

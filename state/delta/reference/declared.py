@@ -27,7 +27,7 @@ from txtopo.api.arguments import checked_arguments
 from txtopo.api.reference import OTHER_TABLE_ADVICE, Reference, ReferenceTable, SeenVersion
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, InputError, SourceFailure
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 VERSIONS_KEPT = 2
 """How many versions a process keeps: while transactions of the next one begin, those of the last one go on."""
@@ -99,34 +99,34 @@ class DeltaReference(Reference):
         self._schema(f"reference {name!r}", table)
         return SeenVersion(name, str(table.metadata().id), table.version())
 
-    def at(self, seen: SeenVersion) -> ReferenceTable:
+    def at(self, version: SeenVersion) -> ReferenceTable:
         """Return a version, which this process loads once."""
-        if self._cached is None or self._cached.identity != seen.identity:
-            self._cached = _cached_of((self.address, self.key, self._columns, seen.identity), seen.identity)
-        return self._cached.at(seen.version, lambda before: self._load(seen, before))
+        if self._cached is None or self._cached.identity != version.identity:
+            self._cached = _cached_of((self.address, self.key, self._columns, version.identity), version.identity)
+        return self._cached.at(version.version, lambda before: self._load(version, before))
 
-    def _load(self, seen: SeenVersion, before: LoadedVersion | None) -> LoadedVersion:
+    def _load(self, version: SeenVersion, before: LoadedVersion | None) -> LoadedVersion:
         try:
-            table = self._location.handle(seen.version)
-            if str(table.metadata().id) != seen.identity:
-                raise replaced(seen, self.address, str(table.metadata().id))
-            return LoadedVersion.load(self._source(seen, table, before), before)
+            table = self._location.handle(version.version)
+            if str(table.metadata().id) != version.identity:
+                raise replaced(version, self.address, str(table.metadata().id))
+            return LoadedVersion.load(self._source(version, table, before), before)
         except WORLD_ERRORS as error:
-            removal = removal_of(self._location, seen)
+            removal = removal_of(self._location, version)
             if removal is None:
-                raise self._unreadable(seen.name, error) from error
+                raise self._unreadable(version.name, error) from error
             raise InputError(removal) from error
 
-    def _source(self, seen: SeenVersion, table: DeltaTable, before: LoadedVersion | None) -> TableVersion:
-        what = f"version {seen.version} of reference {seen.name!r} at {self.address}"
+    def _source(self, version: SeenVersion, table: DeltaTable, before: LoadedVersion | None) -> TableVersion:
+        what = f"version {version.version} of reference {version.name!r} at {self.address}"
         schema, data = self._schema(what, table), DataFolder(self._location)
         files: dict[str, DataFile] = {}
         if is_own := can_read_files(table):
-            known = None if before is None or before.version > seen.version else (before.version, before.files)
-            files = files_of(self._location, table, table.metadata().partition_columns, known)
+            files_known = None if before is None or before.version > version.version else (before.version, before.files)
+            files = files_of(self._location, table, table.metadata().partition_columns, files_known)
             is_own = not any(file.is_elsewhere for file in files.values())
         if not is_own:
-            files = {f"version {seen.version}": DataFile(f"version {seen.version}", 0, 0)}
+            files = {f"version {version.version}": DataFile(f"version {version.version}", 0, 0)}
 
         def read(file: DataFile) -> pa.Table:
             return data.read(file, schema, with_dead=True) if is_own else read_rows(self._location, table, schema)
@@ -139,7 +139,7 @@ class DeltaReference(Reference):
                     "in a DataFrameBolt"
                 )
 
-        return TableVersion(what, seen.version, schema, self.key, files, read, data, check_bytes)
+        return TableVersion(what, version.version, schema, self.key, files, read, data, check_bytes)
 
     def _schema(self, what: str, table: DeltaTable) -> pa.Schema:
         """Return the columns to load of a version; refuse one that can't be a reference."""
@@ -158,15 +158,15 @@ class DeltaReference(Reference):
 
     def _unreadable(self, name: str, error: Exception) -> SourceFailure:
         return SourceFailure(
-            f"reference {name!r}: the table at {self.address} can't be read at the moment", cause=plain_text(error)
+            f"reference {name!r}: the table at {self.address} can't be read at the moment", cause=native_text(error)
         )
 
 
-def replaced(seen: SeenVersion, address: str, identity: str) -> InputError:
+def replaced(version: SeenVersion, address: str, identity: str) -> InputError:
     """Return the error for another table in place of the one that a transaction was planned with."""
     return InputError(
-        f"reference {seen.name!r}: the table at {address} was replaced: transactions saw the one with the id "
-        f"{seen.identity}, and it has {identity}. {OTHER_TABLE_ADVICE}"
+        f"reference {version.name!r}: the table at {address} was replaced: transactions saw the one with the id "
+        f"{version.identity}, and it has {identity}. {OTHER_TABLE_ADVICE}"
     )
 
 
@@ -195,7 +195,7 @@ _CACHED: weakref.WeakValueDictionary[tuple[Any, ...], _Cached] = weakref.WeakVal
 
 
 def _cached_of(key: tuple[Any, ...], identity: str) -> _Cached:
-    found = _CACHED.get(key)
-    if found is None:
-        found = _CACHED[key] = _Cached(identity)
-    return found
+    cached = _CACHED.get(key)
+    if cached is None:
+        cached = _CACHED[key] = _Cached(identity)
+    return cached

@@ -94,17 +94,17 @@ class LoadedVersion(ReferenceTable):
     def load(source: TableVersion, before: LoadedVersion | None) -> LoadedVersion:
         """Load a version, with what another one of the table has of it; raise InputError if a key occurs twice."""
         before = before if before is not None and before.has_columns_of(source) else None
-        made = None if before is None else before.stepped(source)
-        if made is not None:
-            return made
+        loaded = None if before is None else before.stepped(source)
+        if loaded is not None:
+            return loaded
         parts, blocks = _gathered(source, before)
         is_live = np.ones(sum(part.count for part in parts.values()), dtype=np.bool_)
         for part in parts.values():
             if part.file.vector is not None:
                 is_live[part.first + source.dead(part.file)] = False
-        made = LoadedVersion(source, parts, blocks, is_live, HashIndex(0))
+        loaded = LoadedVersion(source, parts, blocks, is_live, HashIndex(0))
         live = np.flatnonzero(is_live)
-        return made.indexed(live)
+        return loaded.indexed(live)
 
     @property
     def version(self) -> int:
@@ -170,8 +170,8 @@ class LoadedVersion(ReferenceTable):
     def _found(self, keys: pa.Table, index: HashIndex) -> Positions:
         keys = keys.combine_chunks()
 
-        def are_same(own: Positions, numbers: Positions) -> npt.NDArray[np.bool_]:
-            return are_equal(keys.take(own), self._keys_at(numbers))
+        def are_same(positions: Positions, numbers: Positions) -> npt.NDArray[np.bool_]:
+            return are_equal(keys.take(positions), self._keys_at(numbers))
 
         return index.find(hashes_of(keys), are_same)
 
@@ -190,9 +190,9 @@ class LoadedVersion(ReferenceTable):
             rows_at(block.select(names), numbers[order[ends[at] : ends[at + 1]]] - self._starts[at])
             for at, block in enumerate(self._blocks)
         ]
-        back = np.empty(len(order), dtype=_NUMBER)
-        back[order] = np.arange(len(order))
-        return rows_at(pa.concat_tables(found).combine_chunks(), back)
+        inverse = np.empty(len(order), dtype=_NUMBER)
+        inverse[order] = np.arange(len(order))
+        return rows_at(pa.concat_tables(found).combine_chunks(), inverse)
 
     def has_columns_of(self, source: TableVersion) -> bool:
         """Whether it has the columns of another version."""
@@ -200,15 +200,15 @@ class LoadedVersion(ReferenceTable):
 
     def stepped(self, source: TableVersion) -> LoadedVersion | None:
         """Return another version made from this one; None if little stays, or the rows are in many blocks already."""
-        gone = [part for path, part in self._parts.items() if path not in source.files]
+        removed = [part for path, part in self._parts.items() if path not in source.files]
         come = [file for path, file in source.files.items() if path not in self._parts]
         parts = {path: part for path, part in self._parts.items() if path in source.files}
-        moved = sum(part.count for part in gone) + sum(file.rows for file in come)
+        moved = sum(part.count for part in removed) + sum(file.rows for file in come)
         if 2 * moved > len(self._is_live) or len(self._blocks) + bool(come) > BLOCKS_MAX:
             return None
         new = [source.read(file) for file in come]
         is_live = np.concatenate([self._is_live, np.ones(sum(rows.num_rows for rows in new), dtype=np.bool_)])
-        for part in gone:
+        for part in removed:
             is_live[part.numbers] = False
         at = len(self._is_live)
         for file, rows in zip(come, new, strict=True):
@@ -223,16 +223,16 @@ class LoadedVersion(ReferenceTable):
         if 2 * np.count_nonzero(is_live) < len(is_live):
             return None
         blocks = [*self._blocks, pa.concat_tables(new).combine_chunks()] if new else self._blocks
-        made = LoadedVersion(source, parts, blocks, is_live, self._index)
+        version = LoadedVersion(source, parts, blocks, is_live, self._index)
         was_live = np.zeros(len(is_live), dtype=np.bool_)
         was_live[: len(self._is_live)] = self._is_live
         went, came = np.flatnonzero(was_live & ~is_live), np.flatnonzero(is_live & ~was_live)
         if not self._index.has_room(len(came)):
-            return made.indexed(np.flatnonzero(is_live))
+            return version.indexed(np.flatnonzero(is_live))
         index = self._index.copy()
-        made.take_out(index, went)
-        made.put_in(index, came)
-        return made.checked(index)
+        version.take_out(index, went)
+        version.put_in(index, came)
+        return version.checked(index)
 
     def indexed(self, numbers: Positions) -> LoadedVersion:
         """Return it with a new index of some rows, by their numbers."""
@@ -242,9 +242,9 @@ class LoadedVersion(ReferenceTable):
 
     def checked(self, index: HashIndex) -> LoadedVersion:
         """Return it with an index, unless it takes too much memory."""
-        made = attrs.evolve(self, index=index)
-        made._source.check_bytes(made.nbytes)  # noqa: SLF001 - of this class
-        return made
+        version = attrs.evolve(self, index=index)
+        version._source.check_bytes(version.nbytes)  # noqa: SLF001 - of this class
+        return version
 
     def take_out(self, index: HashIndex, numbers: Positions) -> None:
         """Remove the keys of some rows from an index."""
@@ -264,9 +264,9 @@ class LoadedVersion(ReferenceTable):
         if index.is_empty:
             index.add(hashes, numbers)
             return
-        found = self._found(self._keys_at(numbers), index)
-        if (found >= 0).any():
-            self._refuse_twice(np.concatenate([numbers[found >= 0], found[found >= 0]]))
+        slots = self._found(self._keys_at(numbers), index)
+        if (slots >= 0).any():
+            self._refuse_twice(np.concatenate([numbers[slots >= 0], slots[slots >= 0]]))
         index.add(hashes, numbers)
 
     def _hashed(self, numbers: Positions) -> tuple[Positions, Hashes]:
@@ -308,7 +308,7 @@ def _gathered(source: TableVersion, before: LoadedVersion | None) -> tuple[dict[
     return parts, [pa.concat_tables([source.schema.empty_table(), *tables]).combine_chunks()]
 
 
-def no_column(what: str, name: str, names: Sequence[str]) -> FieldsError:
+def no_column(where: str, name: str, names: Sequence[str]) -> FieldsError:
     """Return the error for a column that a version does not have."""
     near = did_you_mean(name, names) or f"; it has {', '.join(names)}"
-    return FieldsError(f"{what}: the table has no column {name!r}{near}")
+    return FieldsError(f"{where}: the table has no column {name!r}{near}")

@@ -21,16 +21,16 @@ _LOOK_BACK_VERSIONS = 1_000
 def removal_of(location: Location, seen: SeenVersion) -> str | None:
     """Describe that a version is gone, who has removed it, and the way on; None if it is there or nobody can tell."""
     try:
-        what = _missing(location, seen.version)
-        if what is None:
+        why = _missing(location, seen.version)
+        if why is None:
             return None
         who = _who(location, seen.version)
     except TableNotFoundError:
-        what, who = "there is no table any more", "whoever has removed it left no record"
+        why, who = "there is no table any more", "whoever has removed it left no record"
     except WORLD_ERRORS:
         return None
     return (
-        f"version {seen.version} of reference {seen.name!r}, the table at {location.address}, is gone: {what}; {who}. "
+        f"version {seen.version} of reference {seen.name!r}, the table at {location.address}, is gone: {why}; {who}. "
         "A transaction that was planned with it can't see it. Restore the files, or run 'txtopo replan MODULE', which "
         "plans the transactions that are not committed again with the newest version, and start again"
     )

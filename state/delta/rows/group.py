@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from state.delta.log.data_files import FILE_ROWS, DataFile, DataFolder
+from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.rows.files import (
     RowSlice,
     WriteTask,
@@ -111,7 +111,7 @@ def place_on_executors(
 
     def tasks(slices: Sequence[RowSlice]) -> list[WriteTask]:
         count = sum(each.end - each.first for each in slices)
-        pieces = slices_of(slices, max(executors.slots, -(-count // FILE_ROWS)))
+        pieces = slices_of(slices, max(executors.slots, -(-count // folder.sizes.file_rows)))
         name, schema = _name_of(parts), form.schema()
         return [WriteTask(folder, piece, schema, form.partition_by, name) for piece in pieces]
 

@@ -89,7 +89,7 @@ class DeltaRows(DeclaredRows, DeclaredDeltaTable):
         return self.form("").schema()
 
     def _opened(self, writer: TableWriter) -> OpenedDeltaTable:
-        return OpenedDeltaRows(self, writer, self._upkeep)
+        return OpenedDeltaRows(self, writer, self.upkeep)
 
     def __repr__(self) -> str:
         return f"DeltaRows({self.path!r}, {self.value}, partition_by={self.partition_by})"
@@ -100,7 +100,7 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable):
 
     def __init__(self, declared: DeltaRows, writer: TableWriter, upkeep: Upkeep, policy: Policy | None = None) -> None:
         form, policy = declared.form(writer.fence.owner.state), policy or Policy.of_bins(upkeep.files_max)
-        OpenedDeltaTable.__init__(self, declared, writer, form.schema(), upkeep, policy)
+        OpenedDeltaTable.__init__(self, declared, writer, form.schema(), declared.sizes, upkeep, policy)
         KeylessRows.__init__(self, form)
 
     def write_rows(self, parts: Sequence[TransactionRows]) -> RowsWrites:

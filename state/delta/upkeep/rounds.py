@@ -26,21 +26,11 @@ _UNNAMED_SECS = 24 * 3600
 """How long files stay that no version names: of writes that are being prepared, in any process, and of dead ones."""
 
 
-_KEPT_PER_VERSION, _VERSIONS_MAX = 20, 1_000
-"""A checkpoint has every file that is kept. So it is made once there is a version more for so many of them, or so many
-versions more: one every 50 writes took 7 % of a core after a minute of 50 a second, and what a second costs grew with
-the square of its writes. A reader of the log reads a twentieth more, at most."""
-
-_CHECKPOINTS_PER_CLEAN_UP = 20
-"""Removing what is too old lists all files, so it follows only every 20th checkpoint, including the first."""
-
+_VERSIONS_MAX = 1_000
+"""Of how many versions, at most, there is no checkpoint."""
 
 _REMOVED_MAX = 10_000
 """How many removals are in memory at most; clean-ups find older ones in the log."""
-
-_CLEAN_UP_SECS, _CLEAN_UP_SECS_REMOTE = 60, 300
-"""How often it follows at least, where only what is recent is kept; the second in an object store, where each file of a
-log that it reads is a request."""
 
 
 @attrs.frozen
@@ -123,8 +113,8 @@ class LogUpkeep:
     @property
     def _is_time(self) -> bool:
         """Whether a clean-up is due by the time that has passed since the last one."""
-        every_secs = _CLEAN_UP_SECS if self._past.is_local else _CLEAN_UP_SECS_REMOTE
         schedule = self.schedule
+        every_secs = schedule.clean_up_secs if self._past.is_local else schedule.clean_up_secs_remote
         return schedule.is_recent_kept and abs(schedule.now_secs - self._cleaned_up.began_secs) >= every_secs
 
     def begin(self, version: int, files: Collection[str]) -> None:
@@ -133,7 +123,7 @@ class LogUpkeep:
         ``version`` is to get the checkpoint; ``files`` are its files, and those of a write that is prepared.
         """
         made, kept = self._made
-        versions = min(-(-kept // _KEPT_PER_VERSION), _VERSIONS_MAX)
+        versions = min(-(-kept // self.schedule.kept_per_version), _VERSIONS_MAX)
         if self._is_time or made < 0 or version - made >= versions:
             self._submit(self._run, self.schedule, version, set(files))
         else:  # what was written may be the last
@@ -200,7 +190,7 @@ class LogUpkeep:
             self._thread = None
 
     def _run(self, schedule: Upkeep, version: int, needed: set[str]) -> None:
-        past, is_clean_up_due = self._past, self._is_time or self._checkpoints % _CHECKPOINTS_PER_CLEAN_UP == 0
+        past, is_clean_up_due = self._past, self._is_time or self._checkpoints % schedule.clean_up_checkpoints == 0
         past.begin(version)
         present = past.presence()
         past.make_checkpoint(version, present)

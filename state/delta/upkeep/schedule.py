@@ -15,9 +15,6 @@ from txtopo.errors import ConfigError
 RETENTION_HOURS_MIN = 7 * 24
 """The minimum retention of vacuum: Delta's default."""
 
-GROWN_ROWS_MIN = 1_000_000
-"""How many rows a table must grow by until upkeep comes before its writes are many: less is not worth a round."""
-
 _LOG_RETENTION = "delta.logRetentionDuration"
 
 _LOG_HOURS = 30 * 24
@@ -46,6 +43,15 @@ class Upkeep:
         vacuum_retention_hours: how long unreferenced files are kept, in hours; None: as long as the run says.
         unbounded_hours: how long they are then if the run does not say; None: forever.
         history: what a run keeps of the past; None outside of one.
+        grown_rows: how many rows a table must grow by until upkeep comes before its writes are many: less is not worth
+            a round.
+        kept_per_version: a checkpoint has every file that is kept. So it is made once there is a version more for so
+            many of them, or many versions more: one every 50 writes took 7 % of a core after a minute of 50 a second,
+            and what a second costs grew with the square of its writes. A reader of the log reads a twentieth more.
+        clean_up_checkpoints: removing what is too old lists all files, so it follows only every so-many-th checkpoint,
+            including the first.
+        clean_up_secs: how often it follows at least, where only what is recent is kept.
+        clean_up_secs_remote: the same in an object store, where each file of a log that it reads is a request.
     """
 
     every_writes: int = attrs.field(default=50)
@@ -53,6 +59,11 @@ class Upkeep:
     vacuum_retention_hours: int | None = attrs.field(default=None)
     unbounded_hours: int | None = None
     history: History | None = None
+    grown_rows: int = 1_000_000
+    kept_per_version: int = 20
+    clean_up_checkpoints: int = 20
+    clean_up_secs: float = 60
+    clean_up_secs_remote: float = 300
 
     @every_writes.validator
     @files_max.validator
@@ -69,7 +80,7 @@ class Upkeep:
 
     def is_due(self, writes: int, rows_grown: int, rows_before: int) -> bool:
         """Return whether upkeep is due, by the writes and the rows more since the last one, and the rows before."""
-        return writes >= self.every_writes or rows_grown > max(GROWN_ROWS_MIN, rows_before // 2)
+        return writes >= self.every_writes or rows_grown > max(self.grown_rows, rows_before // 2)
 
     @property
     def is_recent_kept(self) -> bool:

@@ -13,6 +13,7 @@ from state.delta.log.ownership import Owner
 from state.delta.read.points import TableVersions
 from tests.acceptance.topologies import SumDeltas
 from tests.cli.mend.test_repair import MODULE
+from tests.state.delta.delta_tables import scheduled_tables
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from tests.variants import variants
 from txtopo import Config
@@ -32,19 +33,16 @@ POINTS = (1, 3, 5)
 def template(tmp_path_factory):
     """A topology whose tables have kept the versions of points alone, and the newest one."""
     found = Place(tmp_path_factory.mktemp("points"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
-        run_through_slots(found, range(1, TRANSACTIONS + 1), int(time.time()))
+    run_through_slots(found, range(1, TRANSACTIONS + 1), int(time.time()))
     kept = {name: state.table().kept(range(TRANSACTIONS + 1)) for name, state in found.topology().plan.states.items()}
     assert kept == {name: {0, *POINTS, TRANSACTIONS} for name in kept}
     return found.folder
 
 
 @pytest.fixture
-def place(command_line, tmp_path, monkeypatch, template):
+def place(command_line, tmp_path, template):
     """A copy of it, which is run on as it was."""
     command_line.write_module("counting", MODULE)
-    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     return Place(tmp_path)
 
@@ -53,7 +51,8 @@ def run_through_slots(place, txids, secs):
     config = Config({"topology.group.transactions.max": 1, "topology.history.recent.secs": 300})
     for txid in txids:
         at_secs = secs + txid // 2 * 2 * SLOT_MS // 1000
-        run_inline(place.topology(), config, until=txid, wall_secs=lambda at_secs=at_secs: at_secs)
+        topology = scheduled_tables(place.topology(), clean_up_secs=0)
+        run_inline(topology, config, until=txid, wall_secs=lambda at_secs=at_secs: at_secs)
 
 
 def files_as_of(path, txid):

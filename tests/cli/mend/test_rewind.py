@@ -18,6 +18,7 @@ from tests.cli.mend.test_repair import MODULE
 from tests.cli.test_states_of_the_past import BESIDE
 from tests.crashes import Crash, CrashError, dying, survives
 from tests.journals import journal_in
+from tests.state.delta.delta_tables import scheduled_tables
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from tests.variants import variants
 from txtopo import Config
@@ -66,9 +67,8 @@ def test_the_later_points_are_taken_back(command_line, place):
 
 
 @pytest.mark.slow
-def test_tables_are_read_together_long_after_a_rewind(command_line, place, monkeypatch):
+def test_tables_are_read_together_long_after_a_rewind(command_line, place):
     """Also when the version that went back can't be opened any more: its entry is left."""
-    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
     secs = 1_800_000_000
     points_after_runs(place, range(1, 5), secs)
     command_line.told("rewind", "counting", "2", "--yes")
@@ -84,7 +84,8 @@ def test_tables_are_read_together_long_after_a_rewind(command_line, place, monke
 def points_after_runs(place: Place, txids: Iterable[int], secs: int) -> KeptPoints:
     """Run up to each transaction, each in a slot of its own, and return the points on record."""
     for txid in txids:
-        run_inline(place.topology(), until=txid, wall_secs=lambda txid=txid: secs + txid * SLOT_MS / 1000)
+        topology = scheduled_tables(place.topology(), clean_up_secs=0)
+        run_inline(topology, until=txid, wall_secs=lambda txid=txid: secs + txid * SLOT_MS / 1000)
     store = SqliteStore(place.store)
     try:
         return CoordinatorState(store, None, place.topology().plan.topology_id).points()

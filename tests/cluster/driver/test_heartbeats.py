@@ -79,7 +79,7 @@ class Steered:
         self.own_state = ClusterState(relay.address, self.state.root, 10.0)
         secs = {"heartbeat_secs": 0.1, "isolation_secs": isolation_secs, "shutdown_secs": shutdown_secs}
         launch = DriverLaunch("l1", assignment, "/code", hosts, self.state.root, **secs)
-        self.writer = HeartbeatWriter(self.own_state, launch, self.control)
+        self.writer = HeartbeatWriter(self.own_state, launch, self.control, grace_secs=NEVER_SECS)
 
     def count(self) -> int:
         """Return the number of beats."""
@@ -164,9 +164,6 @@ def test_process_without_zookeeper_ends(steered: tuple[Steered, Relay], monkeypa
         leader.writer._closed.set()
 
     monkeypatch.setattr(os, "_exit", end)
-    monkeypatch.setattr(
-        HeartbeatWriter._must_end, "__defaults__", (NEVER_SECS,)
-    )  # the grace of runs that end for another reason
     wait_for("it beats", lambda: leader.count() > 1)
     relay.cut()
     wait_for("the end of the process", lambda: ended)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from committers import AppendCommitter, Count, Deduplicate, EventClock, Tumbling, WindowCommitter
+from committers.spill import SpillLimits
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, read_table
 from tests.committers.event_time.scripted import SECOND, START, Planned, Script, rows_of, run_timed
-from tests.committers.topologies import spill_from
 from txtopo import Fields, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.errors import FieldsError, TopologyError, TxtopoError
 from txtopo.testing import run_inline
@@ -59,20 +59,18 @@ def test_shorter_within_after_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_spilled", [False, True])
-def test_each_row_is_passed_on_dropped_late_or_untimed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_spilled: bool
-) -> None:
+def test_each_row_is_passed_on_dropped_late_or_untimed_once(tmp_path: Path, is_spilled: bool) -> None:
     """Rows that are alike are rows, too: late ones come as often as they came, repeats inside a transaction count."""
-    if is_spilled:
-        spill_from(monkeypatch, rows=1)
     fields = Fields("at: timestamp", "key: string", "n: long", "tags: struct<a:string>")
     rows = [(START + SECOND, "a", n, None) for n in (1, 1, 2, None)] + [(START + 2 * SECOND, "a", 1, None)] * 2
     rows += [(None, "a", 1, {"a": "x"})] * 2 + [(START + SECOND, None, 1, None)] * 3
     script = [Planned(0, rows), Planned(1, rows), Planned(2, [(START + 60 * SECOND, "z", 1, None)]), Planned(3, rows)]
     for name, own in (("with tags", fields), ("without", Fields(*map(str, ROWS_OF_NUMBERS)))):
         given = [Planned(each.second, [row[: len(own)] for row in each.rows or ()]) for each in script]
-        root = tmp_path / name
-        report = run_timed(root, Script(given, own), unique(10, own), delay=dt.timedelta(), tasks=1, group=1)
+        root, committer = tmp_path / name, unique(10, own)
+        if is_spilled:
+            committer.limits = SpillLimits(file_rows=1)
+        report = run_timed(root, Script(given, own), committer, delay=dt.timedelta(), tasks=1, group=1)
         counted = {reading.name: reading.value for reading in report.readings if reading.component == "timed"}
         # A table holds 28 rows: 9 of each transaction have a time, and 2 have none.
         assert (counted["passed"], counted["repeated"], counted["late"], counted["untimed"]) == (3, 16, 9, 6)

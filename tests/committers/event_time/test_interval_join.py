@@ -135,11 +135,10 @@ def test_a_long_commit_phase_makes_progress(tmp_path: Path, monkeypatch: pytest.
     seen = []
 
     def watched(*sides: Any) -> Iterator[Any]:
-        for portion in pairs(*sides):
+        for portion in pairs(*sides, pairs_max=100):
             seen.append(current_probe().position())
             yield portion
 
-    monkeypatch.setattr("committers.event_time.pairs.PAIRS_MAX", 100)
     monkeypatch.setattr("committers.event_time.interval_join.pairs", watched)
     run_join(tmp_path, plan([each(0, n=n) for n in range(30) for each in (left, right)]), join(), tasks=1)
     assert len(said(tmp_path)) == 900

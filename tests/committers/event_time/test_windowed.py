@@ -28,10 +28,10 @@ from committers import (
     WindowCommitter,
     WindowUpdateCommitter,
 )
+from committers.spill import SpillLimits
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, read_table
 from tests.committers.event_time.scripted import SECOND, START, Planned, Script, rows_of, run_timed
-from tests.committers.topologies import spill_from
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.errors import FieldsError
 from txtopo.testing import run_inline
@@ -262,13 +262,11 @@ def expected_of(rows: list[Any]) -> tuple[Any, ...]:
 @pytest.mark.slow
 @pytest.mark.parametrize("is_spilled", [False, True])
 @pytest.mark.parametrize("fields", [Fields(*SALES), Fields(*(sale.split(":")[0] for sale in SALES))])
-def test_all_aggregates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: Fields, is_spilled: bool) -> None:
+def test_all_aggregates(tmp_path: Path, fields: Fields, is_spilled: bool) -> None:
     """Every aggregate of every window, over several tasks, transactions and groups, is that of the window's rows.
 
     So it is with rows that go to the commit phase in files.
     """
-    if is_spilled:
-        spill_from(monkeypatch, rows=1)
     cents = [None if n % 5 == 0 else decimal.Decimal((n * 7919) % 10007 - 4000) / 100 for n in range(240)]
     rows = [
         (START + (n * 37 % 120) * SECOND, "abc"[n % 3], cents[n], None if n % 4 == 0 else f"w{n * 31 % 17}")
@@ -283,6 +281,8 @@ def test_all_aggregates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields:
         window=Tumbling(30 * SECOND),
         aggregates=AGGREGATES,
     )
+    if is_spilled:
+        committer.limits = SpillLimits(file_rows=1)
     run_timed(tmp_path, Script(script, fields), committer, delay=1000 * SECOND, close_at_end=True, tasks=3)
     windows: dict[Any, list[Any]] = defaultdict(list)
     for row in rows:

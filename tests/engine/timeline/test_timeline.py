@@ -16,10 +16,18 @@ from txtopo.api.components.planned import NEVER
 from txtopo.api.components.spout import Lag
 from txtopo.assembly.snapshot import read_snapshot, snapshots_in
 from txtopo.attempts import TransactionAttempt
-from txtopo.engine.timeline import writer
 from txtopo.engine.timeline.ends import place_of
 from txtopo.engine.timeline.observer import Timeline
-from txtopo.engine.timeline.records import FILES, PROGRESS, ROOTS, epochs_in, past_in, past_path, path_of
+from txtopo.engine.timeline.records import (
+    FILES,
+    PAST_BYTES_MAX,
+    PROGRESS,
+    ROOTS,
+    epochs_in,
+    past_in,
+    past_path,
+    path_of,
+)
 from txtopo.engine.timeline.ring import HEADER_BYTES
 from txtopo.errors import RuleError
 from txtopo.files.places import folder_at
@@ -80,14 +88,17 @@ def test_earlier_runs_are_kept(tmp_path):
 
 
 @pytest.mark.slow
-def test_earlier_runs_are_bounded(tmp_path, monkeypatch):
+def test_earlier_runs_are_bounded(tmp_path):
     """The oldest are removed: those that are too many, and those for which there is no room."""
-    monkeypatch.setattr(writer, "PAST_RUNS_MAX", 2)
-    for until in range(1, 6):
-        folder = run_in(tmp_path, until=until)
-    assert list(past_in(folder)) == [4, 3]
-    monkeypatch.setattr(writer, "PAST_BYTES_MAX", 0)
-    assert list(past_in(run_in(tmp_path))) == []
+    folder = run_in(tmp_path, until=1)
+    for number in range(1, 60):
+        past_path(folder, number).mkdir(parents=True)
+    run_in(tmp_path, until=2)
+    assert list(past_in(folder)) == [*range(59, 9, -1)]
+    with (past_path(folder, 30) / "large").open("wb") as file:
+        file.truncate(PAST_BYTES_MAX)
+    run_in(tmp_path)
+    assert list(past_in(folder)) == [*range(60, 30, -1)]
 
 
 def test_a_crash_while_an_earlier_run_is_put_away(tmp_path):

@@ -3,8 +3,9 @@
 import pytest
 
 from tests.budgets import examples
-from tests.simulation.plain.bolts import RIGHT, WRONG, topology
-from txtopo import Config
+from tests.simulation.plain.bolts import RIGHT, WRONG, Bolt, Numbers, topology
+from txtopo import Config, TopologyBuilder
+from txtopo.errors import UserCodeError
 from txtopo.testing.simulation.plain.world import make_plain_subject
 from txtopo.testing.simulation.schedules import run_schedules
 
@@ -27,6 +28,23 @@ def test_a_wrong_bolt_is_found(command_line, kind):
     again = command_line(*last.removeprefix("to replay it: txtopo ").split())
     assert again.exit_code == 1
     assert first in again.output
+
+
+class CannotCleanUp(Bolt):
+    def execute(self, tuple):
+        self.pass_on(tuple)
+
+    def cleanup(self):
+        raise ValueError("no way to clean up")
+
+
+def test_a_bolt_that_can_not_clean_up():
+    """A run that stops fails by it, and so does a simulated one."""
+    builder = TopologyBuilder("numbers")
+    builder.set_spout("numbers", Numbers())
+    builder.set_bolt("judged", CannotCleanUp()).shuffle_grouping("numbers")
+    with pytest.raises(UserCodeError, match=r"'judged'.* no way to clean up"):
+        make_plain_subject(builder.build(), Config())
 
 
 @pytest.mark.slow

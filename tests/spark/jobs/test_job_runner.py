@@ -16,7 +16,6 @@ from txtopo import Config, Fields, TransactionalTopologyBuilder, run
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import UserCodeError
 from txtopo.spark.jobs.job_runner import SparkJobRunner
-from txtopo.spark.sql import sql_progress
 from txtopo.transactional.tasks.factory import prototypes_of
 
 TASKS = 6
@@ -29,10 +28,9 @@ def waited(seen: Path, number: int) -> int:
     return -number
 
 
-def test_a_job_of_the_commit_phase_is_seen_to_get_on(spark: SparkSession, monkeypatch, tmp_path) -> None:
+def test_a_job_of_the_commit_phase_is_seen_to_get_on(spark: SparkSession, tmp_path) -> None:
     """Promise 7: what executors fold may take longer than the timeout, as long as its tasks come to their ends."""
     seen = tmp_path / "seen"
-    monkeypatch.setattr(sql_progress, "POLL_SECS", 0.001)
     builder = TransactionalTopologyBuilder("id", "spout", MemoryTransactionalSpout({}, Fields("word"), 1))
     builder.set_bolt("partial", Partial()).shuffle_grouping("spout")
     plan = builder.build().plan

@@ -5,14 +5,13 @@ import functools
 import io
 import tempfile
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from spouts.files import bad_records as files_bad
-from spouts.files.formats import csv_format as files_csv, csv_records, lines as files_lines
 from spouts.files.formats.csv_records import QuotedRecords
+from spouts.files.limits import ReadLimits
 from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.reading import collected, plan, written
@@ -25,9 +24,11 @@ LINES = Fields("line: string")
 MARK = "\ufeff".encode()
 
 
-def read(path, fields, tasks=1, **options):
+def read(path, fields, tasks=1, limits=None, **options):
     """Return the good tuples and the dead letters (offset, line, text, reason) of all transactions, in their order."""
-    return taken(FilesTransactionalSpout(path, fields, dead_letter="/nowhere/bad", **options), tasks)
+    spout = FilesTransactionalSpout(path, fields, dead_letter="/nowhere/bad", **options)
+    spout.limits = limits or spout.limits
+    return taken(spout, tasks)
 
 
 def taken(spout, tasks=1):
@@ -190,8 +191,8 @@ def check(drawn, name, tmp_path_factory, **options):
         content += record + end
     path = written(tmp_path_factory.mktemp("bad") / f"a.{name}", content)
     fields = LINES if name == "txt" else FIELDS
-    with mock.patch.object(files_bad, "SIEVED_RECORDS_MAX", 70):
-        found = read(path, fields, tasks, format=FORMATS[name], batch_bytes=batch_bytes, **options)
+    limits = ReadLimits(bad_rows=70)
+    found = read(path, fields, tasks, limits, format=FORMATS[name], batch_bytes=batch_bytes, **options)
     assert found == (good, bad)
     for offset, _, text, _ in bad:
         assert content[offset:].decode(errors="backslashreplace").startswith(text)
@@ -257,9 +258,8 @@ def test_what_is_too_long_for_any_bounds(tmp_path_factory, data, records, name, 
         content += record + end
     path = written(tmp_path_factory.mktemp("bad") / f"a.{name}", content)
     fields = LINES if name == "txt" else FIELDS
-    with pytest.MonkeyPatch.context() as patch:
-        bound(patch, size_max, data.draw(st.integers(1, size_max)), data.draw(st.integers(1, 60)))
-        found = read(path, fields, tasks, format=FORMATS[name], batch_bytes=batch_bytes, **options)
+    limits = ReadLimits(record_bytes=size_max, chunk_bytes=data.draw(st.integers(1, size_max)))
+    found = read(path, fields, tasks, limits, format=FORMATS[name], batch_bytes=batch_bytes, **options)
     assert found == (good, bad)
 
 
@@ -348,24 +348,14 @@ def test_a_long_first_value_is_not_taken_for_an_empty_file(tmp_path):
     assert read(path, Fields("word: string", "n: long")) == ([("x" * 200_000, 1)], [])
 
 
-def bound(patch: pytest.MonkeyPatch, record_bytes: int, chunk_bytes: int, block_bytes: int | None = None) -> None:
-    """Let records be so long at most, and be read so much at a time: of lines, and of CSV."""
-    for format_of in (files_csv, files_lines):
-        patch.setattr(format_of, "RECORD_BYTES_MAX", record_bytes)
-    patch.setattr(files_lines, "CHUNK_BYTES", chunk_bytes)
-    if block_bytes is not None:
-        patch.setattr(csv_records, "BLOCK_BYTES", block_bytes)
-
-
 @pytest.mark.parametrize("batch_bytes", [7, 40, 1000])
 @pytest.mark.parametrize("end", [b"", b"\n"])
-def test_a_line_that_is_too_long_is_a_bad_record(tmp_path, monkeypatch, batch_bytes, end):
+def test_a_line_that_is_too_long_is_a_bad_record(tmp_path, batch_bytes, end):
     """Its beginning is kept, and its length told; lines around it are read, wherever the cuts fall."""
-    bound(monkeypatch, 20, 16)
-    monkeypatch.setattr(files_bad, "TEXT_BYTES_MAX", 9)
+    limits = ReadLimits(record_bytes=20, chunk_bytes=16, text_bytes=9)
     lines = [b"a", b"b" * 20, b"c" * 21, b"", b"d" * 100, b"e" * 50, b"f"]
     path = written(tmp_path / "a.txt", b"\n".join(lines) + (b"\n" + b"g" * 33 if end == b"" else end))
-    tuples, letters = read(path, LINES, batch_bytes=batch_bytes)
+    tuples, letters = read(path, LINES, limits=limits, batch_bytes=batch_bytes)
     assert tuples == [("a",), ("b" * 20,), ("",), ("f",)]
     reason = "it is longer than 20 bytes; is this the file's format? (the text is its first 9 bytes of {})"
     expected = [(23, 3, "c" * 9, 21), (46, 5, "d" * 9, 100), (147, 6, "e" * 9, 50)]
@@ -374,13 +364,13 @@ def test_a_line_that_is_too_long_is_a_bad_record(tmp_path, monkeypatch, batch_by
 
 
 @pytest.mark.parametrize("quote", ['"', None])
-def test_a_csv_record_that_is_too_long_is_a_bad_record(tmp_path, monkeypatch, quote):
+def test_a_csv_record_that_is_too_long_is_a_bad_record(tmp_path, quote):
     """Also one of many lines, or one whose quotes stand where it is cut."""
-    bound(monkeypatch, 50, 16)
+    limits = ReadLimits(record_bytes=50, chunk_bytes=16)
     fields = Fields("word: string", "n: long")
     long = "x" * 200 if quote is None else '"' + 'y""\n,"",' * 40 + '"'
     path = written(tmp_path / "a.csv", f"word,n\na,1\n{long},2\nb,3\n")
-    tuples, letters = read(path, fields, quote=quote)
+    tuples, letters = read(path, fields, limits=limits, quote=quote)
     assert tuples == [("a", 1), ("b", 3)]
     assert [(letter[0], letter[1]) for letter in letters] == [(11, 3)]
     assert letters[0][3].startswith("it is longer than 50 bytes")
@@ -398,12 +388,10 @@ def test_texts_are_bounded(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["txt", "json", "csv"])
-def test_a_file_may_hold_nothing_good(tmp_path, monkeypatch, name):
+def test_a_file_may_hold_nothing_good(tmp_path, name):
     """Every record is in the table then, and in small batches."""
-    monkeypatch.setattr("spouts.bad_records.ROWS_WAITING_MAX", 10)
-    monkeypatch.setattr(files_bad, "SIEVED_RECORDS_MAX", 10)
     path = written(tmp_path / f"a.{name}", b"\xff\xfe\n" * 1000)
-    options = {"header": False} if name == "csv" else {}
+    options = {"limits": ReadLimits(bad_rows=10)} | ({"header": False} if name == "csv" else {})
     tuples, letters = read(path, LINES if name == "txt" else Fields("n: long"), format=FORMATS[name], **options)
     assert tuples == []
     assert [letter[:3] for letter in letters] == [(3 * n, n + 1, "\\xff\\xfe") for n in range(1000)]
@@ -529,5 +517,5 @@ def test_no_quote_takes_in_the_rest_of_a_file(tmp_path_factory, content):
 def test_a_long_record_is_read_in_parts(size_max):
     """Wherever its parts are cut, it ends at the same place: a quote opens behind a delimiter that ends a part, too."""
     content = io.BytesIO(b'aaa,"x\ny"",",b\r\n1,2\n')
-    blocks = QuotedRecords(",", '"').read(content, 0, size_max)
+    blocks = QuotedRecords(",", '"').read(content, 0, ReadLimits(record_bytes=size_max))
     assert [(record.offset, record.size) for block in blocks for record in block.records] == [(0, 14), (16, 3)]

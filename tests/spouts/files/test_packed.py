@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from spouts.files import packed as files_packed
+from spouts.files.limits import ReadLimits
 from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.files.test_bad_records import (
@@ -26,7 +26,6 @@ from tests.spouts.files.test_bad_records import (
     TEXT_BAD,
     TEXT_GOOD,
     UNQUOTED,
-    bound,
     files,
     read as read_all,
 )
@@ -78,10 +77,8 @@ def test_what_is_read_is_what_the_unpacked_file_has(tmp_path_factory, data, reco
     size_max = data.draw(st.integers(1, 60))
     fields = LINES if name == "txt" else FIELDS
     options = {**options, "format": FORMATS[name], "batch_bytes": batch_bytes}
-    with pytest.MonkeyPatch.context() as patch:
-        bound(patch, size_max, data.draw(st.integers(1, size_max)), data.draw(st.integers(1, 60)))
-        patch.setattr(files_packed, "BUFFER_BYTES", data.draw(st.integers(1, 60)))
-        assert read_all(packed, fields, tasks, **options) == read_all(plain, fields, tasks, **options)
+    limits = ReadLimits(record_bytes=size_max, chunk_bytes=data.draw(st.integers(1, size_max)))
+    assert read_all(packed, fields, tasks, limits, **options) == read_all(plain, fields, tasks, limits, **options)
 
 
 @pytest.mark.parametrize("suffix", PACKERS)

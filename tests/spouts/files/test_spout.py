@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from spouts.files.formats.text_format import TextFormat
+from spouts.files.limits import ReadLimits
 from spouts.files.spout import FORMATS, FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.files.growing import Growing
@@ -92,7 +93,7 @@ def test_quotes_that_begin_in_the_middle_of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "names_bytes_max", "ranges"),
+    ("options", "names_bytes", "ranges"),
     [
         ({}, 10**5, [10]),
         ({"batch_bytes": 24}, 10**5, [3, 3, 3, 1]),
@@ -100,12 +101,13 @@ def test_quotes_that_begin_in_the_middle_of_a_file(tmp_path):
         ({}, 11, [3, 3, 3, 1]),
     ],
 )
-def test_small_files_share_a_transaction(tmp_path, monkeypatch, options, names_bytes_max, ranges):
+def test_small_files_share_a_transaction(tmp_path, options, names_bytes, ranges):
     """Files are packed up to batch_bytes, up to batch_files_max of them, and up to so many bytes of their names."""
-    monkeypatch.setattr("spouts.files.ranges.NAMES_BYTES_MAX", names_bytes_max)
+    spout = FilesTransactionalSpout(tmp_path, **options)
+    spout.limits = ReadLimits(names_bytes=names_bytes)
     for n in range(10):
         written(tmp_path / f"{n}.txt", "1234567\n")
-    assert [len(one["ranges"]) for one in plan(FilesTransactionalSpout(tmp_path, **options))] == ranges
+    assert [len(one["ranges"]) for one in plan(spout)] == ranges
 
 
 def test_all_tasks_get_work(tmp_path):

@@ -139,9 +139,13 @@ def test_bad_records(registry: SchemaRegistry, value: bytes, why: str | None) ->
     assert not isinstance(caught.value, FailedException)
 
 
-def test_a_schema_that_is_unknown_for_long(
-    registry: SchemaRegistry, served: SchemaServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Curious(SchemaRegistry):
+    """Asks each time."""
+
+    unknown_secs = 0
+
+
+def test_a_schema_that_is_unknown_for_long(registry: SchemaRegistry, served: SchemaServer) -> None:
     """Many records with few unknown ids, or one, ask for each once in some seconds; then the registry may know it."""
     read, row = registry.deserializer("avro"), {"id": 1, "at": AT, "price": Decimal("1.50")}
     value = registry.serializer("avro", "orders", json.dumps(ORDER))(row)
@@ -150,12 +154,14 @@ def test_a_schema_that_is_unknown_for_long(
         with pytest.raises(ValueError, match="its schema is not in the registry"):
             read(record(b"\0" + number.to_bytes(4) + value[5:]))
     assert len(served.asked) == 2
+    read_later = Curious(served.url).deserializer("avro")
+    with pytest.raises(ValueError, match="its schema is not in the registry"):
+        read_later(record(b"\0" + int.to_bytes(7, 4) + value[5:]))
     for number in range(6):
         served.register(f"other{number}", json.dumps({**ORDER, "name": f"other{number}"}))
     with pytest.raises(ValueError, match="its schema is not in the registry"):
         read(record(b"\0" + int.to_bytes(7, 4) + value[5:]))
-    monkeypatch.setattr("spouts.kafka.registry.UNKNOWN_SECS", 0)
-    assert read(record(b"\0" + int.to_bytes(7, 4) + value[5:])) == row
+    assert read_later(record(b"\0" + int.to_bytes(7, 4) + value[5:])) == row
 
 
 def test_a_schema_that_was_unknown_before(registry: SchemaRegistry, served: SchemaServer) -> None:

@@ -4,40 +4,71 @@ import json
 import operator
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import attrs
+
 from state.delta import merging
-from state.delta.keyed import segments
+from state.delta.declared import DeclaredDeltaTable
+from state.delta.expiring.state import DeltaExpiringRows
 from state.delta.keyed.state import DeltaState, OpenedDeltaState
 from state.delta.merging import Merging
 from txtopo.api.state import History
 from txtopo.api.values import TransactionalValue
-from txtopo.columnar import mapped
 from txtopo.testing.conformance.state import COUNT, WORD
 from txtopo.transactional.commit.write_buffer import group_state
 
 TOPOLOGY, NAME, INCARNATION = "counting", "counts", "first-life"
 
 
-def opened(path: Path, epoch: int = 1, **options: int) -> OpenedDeltaState:
-    return DeltaState(path, WORD, COUNT, **options).open(TOPOLOGY, NAME, INCARNATION, epoch)
+def opened(path: Path, epoch: int = 1, sizes: Mapping[str, int] | None = None, **options: int) -> OpenedDeltaState:
+    return sized(DeltaState(path, WORD, COUNT, **options), **(sizes or {})).open(TOPOLOGY, NAME, INCARNATION, epoch)
 
 
 def counted(txid: int, **counts: int) -> dict[str, TransactionalValue]:
     return {word: TransactionalValue(txid, n) for word, n in counts.items()}
 
 
+LARGE = {"held_bytes": 0, "small_bytes": 0, "full_rows": 1}
+"""Sizes of which no rows are in memory, nor an index, but in mapped files, and no data file has room: a large table's."""
+
+MANY_FILES = {"full_rows": 1}
+"""Sizes of which new keys go to files of their own, as where other files are full."""
+
+
+def sized(declared, **sizes):
+    """Return a declared table, which has other sizes from now on."""
+    declared.sizes = attrs.evolve(declared.sizes, **sizes)
+    return declared
+
+
+def scheduled(declared, **upkeep):
+    """Return a declared table, which is looked after at other times from now on."""
+    declared.upkeep = attrs.evolve(declared.upkeep, **upkeep)
+    return declared
+
+
+def scheduled_tables(topology, **upkeep):
+    """Return a topology whose tables are looked after at other times from now on."""
+    for declared in topology.plan.states.values():
+        scheduled(declared, **upkeep)
+    return topology
+
+
+def resize(patch, **sizes):
+    """Let all tables that are opened meanwhile have other sizes."""
+    for kind in (DeclaredDeltaTable, DeltaExpiringRows):
+        patch.setattr(kind, "sizes", attrs.evolve(kind.sizes, **sizes))
+
+
 def hold_no_rows(monkeypatch):
-    """Have no rows in memory, nor an index, but in mapped files, and no room in data files, as for a large table."""
-    monkeypatch.setattr(mapped, "BYTES_MAX", 0)
-    monkeypatch.setattr(mapped, "SMALL_BYTES", 0)
-    have_many_files(monkeypatch)
+    resize(monkeypatch, **LARGE)
 
 
 def have_many_files(monkeypatch):
-    """Have new keys go to files of their own, as where other files are full."""
-    monkeypatch.setattr(segments, "FILE_ROWS", 1)
+    resize(monkeypatch, **MANY_FILES)
 
 
 def all_of(hours):
@@ -113,8 +144,15 @@ def merge_at_once(monkeypatch):
 
 
 def merge_each(monkeypatch, files):
-    """Let so many files of a tier become one of the next."""
-    monkeypatch.setattr(merging, "_TIER", files)
+    resize(monkeypatch, tier_files=files)
+
+
+def put_merged(state):
+    """Let a state put what it was merging, and nothing more."""
+    state._log_upkeep.close()
+    state._merging._under_way.exception()
+    state.maintain()
+    state._merging.close()
 
 
 def merge(state):

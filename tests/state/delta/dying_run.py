@@ -7,7 +7,7 @@ from collections import Counter
 import pyarrow as pa
 
 from state import DeltaRows, DeltaState, read_table
-from tests.state.delta.delta_tables import fold
+from tests.state.delta.delta_tables import fold, sized
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
@@ -26,7 +26,7 @@ class Killed(BaseException):
 class DyingRun:
     """A run over a table of one of :data:`KINDS`, with upkeep, and a coordinator that dies every few steps."""
 
-    def __init__(self, path, kind: str, keys: int) -> None:
+    def __init__(self, path, kind: str, keys: int, **sizes: int) -> None:
         seed = random.randrange(1 << 32)
         print("seed", seed)
         self.path = path
@@ -36,11 +36,12 @@ class DyingRun:
         self._keys = keys
         self._model: Counter = Counter()
         often = {"upkeep_every_writes": 3, "files_max": 2}
-        self._declared = (
+        declared = (
             DeltaRows(path, Fields("k: long", "n: long"), **often)
             if kind == "rows"
             else DeltaState(path, Fields("k: long"), Fields("n: long"), deletion_vectors=kind != "keyed", **often)
         )
+        self._declared = sized(declared, **sizes)
         self._epoch = 0
         self._open()
 

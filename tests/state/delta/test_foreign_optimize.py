@@ -16,9 +16,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from state import DeltaExpiringRows, DeltaRows, DeltaState
-from state.delta.log import data_files, put
+from state.delta.log import put
 from state.delta.log.entries import entry_path
-from tests.state.delta.delta_tables import hold_no_rows, maintain, merge_each
+from tests.state.delta.delta_tables import LARGE, maintain, sized
 from tests.state.delta.dying_run import KINDS as DYING, DyingRun
 from tests.state.delta.foreign import live_files, move_rows, rows_in
 from tests.variants import variants
@@ -37,10 +37,10 @@ HOUR_US = 3_600_000_000
 class Table:
     """A table of one kind, which transaction N gives the row N, and a plain list of what it should hold."""
 
-    def __init__(self, path, kind: str) -> None:
+    def __init__(self, path, kind: str, **sizes: int) -> None:
         self.path = path
         self.kind = kind
-        self.state = self._state()
+        self.state = sized(self._state(), **sizes)
         self.epoch = 0
         self.opened = self.open()
         self.model: Counter = Counter()
@@ -110,13 +110,10 @@ class Table:
 
 
 @pytest.fixture(params=KINDS)
-def table(request, tmp_path, monkeypatch) -> Table:
+def table(request, tmp_path) -> Table:
     """A table with three transactions, in several files."""
-    if request.param not in {"whole", "vectors"}:
-        hold_no_rows(monkeypatch)
-    monkeypatch.setattr(data_files, "FILE_ROWS", 1)
-    merge_each(monkeypatch, 2)
-    made = Table(tmp_path / "t", request.param)
+    large = {} if request.param in {"whole", "vectors"} else LARGE
+    made = Table(tmp_path / "t", request.param, file_rows=1, tier_files=2, **large)
     for txid in (1, 2, 4):
         made.write(txid)
     return made
@@ -451,11 +448,9 @@ class KilledCompactor(threading.Thread):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DYING)
 @pytest.mark.parametrize(("transactions", "keys"), variants((20, 20), long=[(200, 2_000), (100, 100_000)]))
-def test_one_after_another_beside_a_run_with_kills(tmp_path, monkeypatch, kind, transactions, keys):
+def test_one_after_another_beside_a_run_with_kills(tmp_path, kind, transactions, keys):
     """Groups, upkeep and a coordinator that dies every few steps: each transaction is there once, and so is each row."""
-    hold_no_rows(monkeypatch)
-    merge_each(monkeypatch, 2)
-    run = DyingRun(tmp_path, kind, keys)
+    run = DyingRun(tmp_path, kind, keys, tier_files=2, **LARGE)
     compactor = Compactor(tmp_path)
     compactor.start()
     txid = 0
@@ -471,11 +466,9 @@ def test_one_after_another_beside_a_run_with_kills(tmp_path, monkeypatch, kind, 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DYING)
 @pytest.mark.parametrize("kills", variants(5, long=[40]))
-def test_one_that_is_killed_within_beside_a_run_with_kills(tmp_path, monkeypatch, kind, kills):
+def test_one_that_is_killed_within_beside_a_run_with_kills(tmp_path, kind, kills):
     """It leaves files and no version, wherever it was: no row is lost or doubled, and a vacuum removes the files."""
-    hold_no_rows(monkeypatch)
-    merge_each(monkeypatch, 2)
-    run = DyingRun(tmp_path, kind, 200)
+    run = DyingRun(tmp_path, kind, 200, tier_files=2, **LARGE)
     run.write(1)
     compactor = KilledCompactor(tmp_path, kills, run.chance)
     compactor.start()

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from state import DeltaState, read_table
-from state.delta.log import data_files
+from tests.state.delta.delta_tables import sized
 from tests.state.delta.foreign import live_files, move_rows
 from tests.state.delta.spark_session import run_sql
 from tests.state.delta.vector_tables import mark_dead
@@ -48,8 +48,8 @@ BY_SPARK_CHANGES = ("DELETE FROM {} WHERE id = 7", "UPDATE {} SET n = 9 WHERE id
 class Marked:
     """A table of ten ids in files of four, of which transactions 3 and 4 have marked some dead."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, **sizes: int) -> None:
+        self.path, self.sizes = path, sizes
         state = self.opened(1)
         state.write(1, {n: TransactionalValue(1, n) for n in range(8)})
         state.write(2, {n: TransactionalValue(2, n) for n in range(8, 10)})
@@ -60,7 +60,7 @@ class Marked:
 
     def opened(self, epoch: int):
         declared = DeltaState(self.path, Fields("id: long"), Fields("n: long"), deletion_vectors=True)
-        return declared.open("topology", "s", "life", epoch)
+        return sized(declared, **self.sizes).open("topology", "s", "life", epoch)
 
     def rows(self, txid: int | None = None) -> dict[int, int]:
         found = read_table(self.path, txid)
@@ -102,9 +102,8 @@ def test_rows_in_files_that_the_log_does_not_count(tmp_path: Path, is_running: b
 
 
 @pytest.fixture
-def marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Marked:
-    monkeypatch.setattr(data_files, "FILE_ROWS", 4)
-    return Marked(tmp_path)
+def marked(tmp_path: Path) -> Marked:
+    return Marked(tmp_path, file_rows=4)
 
 
 @pytest.mark.few(1)

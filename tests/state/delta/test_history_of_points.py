@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections import Counter
 
+import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +16,7 @@ from state import read_table
 from state.delta.log.data_files import DATA_FOLDER
 from state.delta.read.history import look_up
 from tests.journals import entered
-from tests.state.delta.delta_tables import maintain, merge_at_once, merge_each
+from tests.state.delta.delta_tables import LARGE, maintain, merge_at_once, scheduled
 from tests.state.delta.expiring.expiring_tables import held
 from tests.state.delta.table_life import (
     LIVES,
@@ -64,8 +65,8 @@ def test_what_is_recent_and_the_points_stay(tmp_path, monkeypatch, deletion_vect
 @pytest.mark.slow
 def test_writes_that_no_checkpoint_was_made_for_go_in_time(tmp_path, monkeypatch):
     """Where so much is kept that the last writes are not worth one, they go, too, once nothing more is written."""
-    monkeypatch.setattr(state.delta.upkeep.rounds, "_KEPT_PER_VERSION", 1)
     life = Life(monkeypatch, tmp_path / "t", upkeep_every_writes=1)
+    life.opened = scheduled(life.declared, kept_per_version=1).open("topology", "s", "life", 1)
     life.run(range(1, 13), point_every=1)
     life.run([13], point_every=100)
     life.maintain(RECENT_SECS + 61)  # now time alone leaves nothing more to remove
@@ -109,7 +110,8 @@ def test_who_may_not_lead_any_more_deletes_nothing(tmp_path, monkeypatch, by):
         newer.roll_back(36)
     life.now_secs += 30 if by == "a newer coordinator" else 150
     life.opened.keep_history(History((), RECENT_SECS, 168, life.now_secs))
-    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 10_000)
+    upkeep = life.opened._log_upkeep
+    upkeep.schedule = attrs.evolve(upkeep.schedule, clean_up_secs=10_000)
     with contextlib.suppress(LostLead):
         maintain(life.opened)
     assert files(life.path) >= before
@@ -151,8 +153,7 @@ def test_readers_that_have_opened_a_version_read_it_to_its_end(tmp_path, monkeyp
 def test_a_point_is_read_while_the_log_has_versions_whose_files_are_gone(tmp_path, monkeypatch):
     """Its rows were moved before the next write, and the files that has removed go before the log forgets the move."""
     merge_at_once(monkeypatch)
-    merge_each(monkeypatch, 2)
-    life = Life(monkeypatch, tmp_path / "t", deletion_vectors=True)
+    life = Life(monkeypatch, tmp_path / "t", sizes=LARGE | {"tier_files": 2}, deletion_vectors=True)
     for txid in range(1, 51):
         life.run([txid], point_every=4)
         life.check(*(point for point in life.points if 290 <= (txid - point) * 10 <= 400))

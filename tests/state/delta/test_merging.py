@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,22 +19,22 @@ from hypothesis import given, settings, strategies as st
 from pyroaring import BitMap64
 
 from state import DeltaRows, DeltaState, read_table
-from state.delta import merging
-from state.delta.expiring import state as expiring_state
-from state.delta.log import data_files, vectors
-from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
+from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, Sizes
 from state.delta.log.location import Location
 from state.delta.log.vectors import bitmap_of
 from state.delta.merging import FILE_BYTES, Merging, Policy, in_bins, is_mostly_dead
 from tests.budgets import examples
 from tests.crashes import Crash, survives
 from tests.state.delta.delta_tables import (
+    LARGE,
+    MANY_FILES,
     have_many_files,
     held_merges,
-    hold_no_rows,
     merge,
     merge_at_once,
     merge_each,
+    put_merged,
+    sized,
     step_beside,
 )
 from tests.state.delta.expiring import expiring_tables
@@ -59,8 +60,8 @@ BACK = st.tuples(st.just("go back"), st.integers(1, 4))
 class Rows:
     """A table of rows in partitions, and the rows that it should hold."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.epoch, self.txid = path, 0, 0
+    def __init__(self, path: Path, **sizes: int) -> None:
+        self.path, self.sizes, self.epoch, self.txid = path, sizes, 0, 0
         self.rows: Counter = Counter()
         self.former = [self.rows]
         self.opened: list[Any] = []
@@ -68,7 +69,7 @@ class Rows:
 
     def open(self) -> None:
         self.epoch += 1
-        self.state = rows_tables.opened(self.path, epoch=self.epoch, partition_by="day", **OFTEN)
+        self.state = rows_tables.opened(self.path, epoch=self.epoch, partition_by="day", sizes=self.sizes, **OFTEN)
         self.opened.append(self.state)
 
     def write(self, how: str, new: list[tuple[str, int]]) -> None:
@@ -92,8 +93,8 @@ class Rows:
 class Expiring:
     """A table of rows that expire, and the rows that it should hold, with the time up to which others are taken."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.epoch, self.txid = path, 0, 0
+    def __init__(self, path: Path, **sizes: int) -> None:
+        self.path, self.sizes, self.epoch, self.txid = path, sizes, 0, 0
         self.rows: list[tuple[str, int]] = []
         self.mark = -1
         self.former = [(self.rows, self.mark)]
@@ -102,7 +103,7 @@ class Expiring:
 
     def open(self) -> None:
         self.epoch += 1
-        self.state = expiring_tables.opened(self.path, epoch=self.epoch, key="k", **OFTEN)
+        self.state = expiring_tables.opened(self.path, epoch=self.epoch, key="k", sizes=self.sizes, **OFTEN)
         self.opened.append(self.state)
 
     def write(self, how: str, what: Any) -> None:
@@ -160,11 +161,9 @@ def test_any_steps(kind: type[Rows | Expiring], bytes_max: int | None, data: st.
     So it is where there is no room in memory for rows that expire.
     """
     with folder() as path, pytest.MonkeyPatch.context() as patch:
-        if bytes_max is not None:
-            hold_no_rows(patch)
-        patch.setattr(expiring_state, "FILE_ROWS", 8)
         gate, _ = held_merges(patch)
-        table = kind(path)
+        sizes = {"file_rows": 8} if kind is Expiring else {}
+        table = kind(path, **sizes, **({} if bytes_max is None else LARGE))
         for step in data.draw(st.lists(STEPS[kind], max_size=14)):
             match step:
                 case ("optimize",):
@@ -204,8 +203,7 @@ def test_a_partition_that_is_replaced_while_it_is_merged(tmp_path: Path, monkeyp
     table.write("replace_partitions", [("mo", 9)])
     table.write("append", [("mo", 10)])
     gate.set()
-    monkeypatch.setattr(merging, "in_bins", lambda *_: [])
-    merge(table.state)
+    put_merged(table.state)
     table.check()
     (name,) = merged_in(tmp_path / "t")
     assert read_table(tmp_path / "t")["day"].to_pylist().count("tu") == 3
@@ -218,11 +216,9 @@ def test_files_that_a_write_touches_while_they_are_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: bool
 ) -> None:
     """Without vectors the others are merged all the same: a table whose files are touched all the time gets few files."""
-    have_many_files(monkeypatch)
-    merge_each(monkeypatch, 4)
     gate, has_begun = held_merges(monkeypatch)
     declared = DeltaState(tmp_path, Fields("k: string"), Fields("n: long"), deletion_vectors=vectors, **OFTEN)
-    state = declared.open("topology", "s", "life", 1)
+    state = sized(declared, tier_files=4, **MANY_FILES).open("topology", "s", "life", 1)
     for txid, key in enumerate("abcdef", 1):
         state.write(txid, {key: TransactionalValue(txid, txid)})
     begun(state, gate, has_begun)
@@ -254,8 +250,7 @@ def test_rows_that_are_taken_while_they_are_merged(tmp_path: Path, monkeypatch: 
     table.write("append", [("mo", 2)])
     gate.set()
     table.state._merging._under_way.exception()
-    monkeypatch.setattr(expiring_state, "COMPACTED_ROWS_MAX", 0)
-    merge(table.state)
+    put_merged(table.state)
     table.check()
     assert len(merged_in(tmp_path / "t")) == 1
     table.write("take", 4)
@@ -306,13 +301,9 @@ def test_small_files_are_merged_in_bins(sizes: list[int], files_max: int, chosen
 class Sources:
     """Two files of rows with times that are merged, with those left out that have expired; a portion is one row."""
 
-    def __init__(
-        self, path: Path, monkeypatch: pytest.MonkeyPatch, *times: list[int | None], has_vectors: bool = False
-    ) -> None:
-        monkeypatch.setattr(data_files, "PORTION_ROWS", 1)
-        monkeypatch.setattr(vectors, "_PORTION", 1)
+    def __init__(self, path: Path, *times: list[int | None], has_vectors: bool = False) -> None:
         schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
-        self.data = VectorTable(path).data
+        self.data = attrs.evolve(VectorTable(path).data, sizes=Sizes(portion_rows=1))
         self.files = [self.data.put("rows", pa.table({"at": time}, schema=schema)) for time in times]
         policy = Policy(lambda files, _, is_over: [files], time="at", has_vectors=has_vectors)
         self.merging = Merging(self.data, schema, policy)
@@ -333,7 +324,7 @@ def test_a_source_that_is_gone_with_the_last_of_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int | None, until: int, is_put: bool
 ) -> None:
     """Its rows may have expired since, to the latest one, wherever that is: then the others are put; else not."""
-    sources = Sources(tmp_path, monkeypatch, [last, 1], [5])
+    sources = Sources(tmp_path, [last, 1], [5])
     sources.merge(0)
     ended = sources.merging.ended(sources.named(sources.files[1]), until, lambda _: BitMap64())
     assert (ended is not None) == is_put
@@ -342,7 +333,7 @@ def test_a_source_that_is_gone_with_the_last_of_its_rows(
 
 def test_rows_that_have_expired_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A version that leaves some out changes rows, whichever portion they were in."""
-    sources = Sources(tmp_path, monkeypatch, [1, 9], [5])
+    sources = Sources(tmp_path, [1, 9], [5])
     sources.merge(1)
     assert sources.merging.ended(sources.named(*sources.files), 0, lambda _: BitMap64()) is None
     sources.merge(1)
@@ -354,7 +345,7 @@ def test_rows_that_have_expired_are_told(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_rows_that_die_meanwhile_are_marked_where_they_are_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind those that were dead before, in whichever portion and file."""
-    sources = Sources(tmp_path, monkeypatch, [5, 6, 7], [8, 9], has_vectors=True)
+    sources = Sources(tmp_path, [5, 6, 7], [8, 9], has_vectors=True)
     sources.files[:1] = sources.data.with_dead(sources.files[:1], {sources.files[0].path: BitMap64([0])})
     sources.merge(0)
     dead = dict(zip(sources.named(*sources.files), (BitMap64([0, 2]), BitMap64([1])), strict=True))
@@ -366,7 +357,7 @@ def test_rows_that_die_meanwhile_are_marked_where_they_are_now(tmp_path: Path, m
 @pytest.mark.parametrize("is_there", [True, False])
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool) -> None:
     """It is an error, unless one of them is no longer in the table: then the next round begins anew."""
-    sources = Sources(tmp_path, monkeypatch, [1], [5])
+    sources = Sources(tmp_path, [1], [5])
     with monkeypatch.context() as patched:
         patched.setattr(DataFolder, "portions", lambda *_, **__: (_ for _ in ()).throw(OSError("cut off")))
         sources.merge(0)
@@ -431,12 +422,11 @@ def test_a_death_at_each_step_beside_a_merge(
 def test_merges_that_are_in_vain_become_rare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where others move all rows after each write, fewer and fewer are begun; where they stop, some are put again."""
     merge_at_once(monkeypatch)
-    merge_each(monkeypatch, 2)
     begun: list[object] = []
     submit = Merging._submit
     monkeypatch.setattr(Merging, "_submit", lambda self, *rest: (begun.append(self), submit(self, *rest)))
     declared = DeltaState(tmp_path, Fields("k: string"), Fields("n: long"), deletion_vectors=True)
-    state = declared.open("topology", "s", "life", 1)
+    state = sized(declared, tier_files=2).open("topology", "s", "life", 1)
 
     def write(txid: int) -> None:
         for own in (2 * txid, 2 * txid + 1):  # two files of a tier, so that a merge is due

@@ -10,8 +10,8 @@ import pytest
 
 from state import DeltaState, TransactionalValue
 from state.delta import mirror
-from state.delta.log import data_files
 from state.delta.log.data_files import DataFolder
+from tests.state.delta.delta_tables import sized
 from tests.state.delta.expiring import expiring_tables
 from txtopo import Fields
 from txtopo.columnar.progress_probe import ProgressProbe
@@ -54,11 +54,9 @@ def kind(request):
 
 
 @pytest.fixture
-def table(kind, tmp_path, monkeypatch):
+def table(kind, tmp_path):
     """A table of eight rows that are read two at a time, and opened again."""
-    monkeypatch.setattr(data_files, "PORTION_ROWS", 2)
-    monkeypatch.setattr(mirror, "_WAIT_SECS", 0.01)
-    declared = kind.declared(tmp_path)
+    declared = sized(kind.declared(tmp_path), portion_rows=2)
     first = declared.open("topology", "s", "l", 1)
     kind.put(first, 1, [f"k{n}" for n in range(8)])
     first.close()

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from state import DeltaRows, DeltaState, read_table
 from state.delta.log import data_files
 from state.delta.log.entries import entry_path
-from tests.state.delta.delta_tables import fold, hold_no_rows, reread
+from tests.state.delta.delta_tables import LARGE, fold, reread, sized
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.variants import variants
 from txtopo import Fields
@@ -42,13 +42,14 @@ BY_EXECUTORS = ("files of executors", "vectors of executors")
 class Place:
     """A table with rows, and coordinators that open it one after another."""
 
-    def __init__(self, path: Path, kind: str) -> None:
+    def __init__(self, path: Path, kind: str, **sizes: int) -> None:
         self.path = path
         self.kind = kind
         fields = Fields("k: string", "n: long")
         keyed = Fields("k: string"), Fields("n: long")
         vectors = kind.startswith("vectors")
-        self.state = DeltaRows(path, fields) if kind == "rows" else DeltaState(path, *keyed, deletion_vectors=vectors)
+        state = DeltaRows(path, fields) if kind == "rows" else DeltaState(path, *keyed, deletion_vectors=vectors)
+        self.state = sized(state, **sizes)
         self.epoch = 0
         state = self.opened()
         if kind == "rows":
@@ -92,12 +93,10 @@ def rows_put(txid, keys):
 
 
 @pytest.fixture(params=KINDS)
-def place(request, tmp_path, monkeypatch) -> Place:
+def place(request, tmp_path) -> Place:
     """A table for each kind of write; in small files, so that an OPTIMIZE moves them."""
-    if request.param in {"files", "vectors of many rows"}:
-        hold_no_rows(monkeypatch)
-    monkeypatch.setattr(data_files, "FILE_ROWS", 1)
-    return Place(tmp_path / "t", request.param)
+    large = LARGE if request.param in {"files", "vectors of many rows"} else {}
+    return Place(tmp_path / "t", request.param, file_rows=1, **large)
 
 
 @pytest.mark.few(2)
@@ -230,8 +229,7 @@ def test_a_write_of_a_dead_coordinator(place, monkeypatch, lost):
 @pytest.mark.parametrize("moment", ["before it is opened", "afterwards"])
 def test_what_a_write_stands_on_is_durable(tmp_path, monkeypatch, moment):
     """Versions of others, and their files, are synced before a write or a marker counts that comes after them."""
-    monkeypatch.setattr(data_files, "FILE_ROWS", 1)
-    place = Place(tmp_path / "t", "whole")
+    place = Place(tmp_path / "t", "whole", file_rows=1)
     state = place.opened()
     note = place.prepare(state)
     place.optimize()

@@ -26,7 +26,7 @@ from state.delta.log.location import Location
 from state.delta.table import kept_version
 from state.delta.upkeep.past import TablePast
 from state.delta.upkeep.schedule import ENTRIES_SECS, Upkeep, log_secs
-from tests.state.delta.delta_tables import all_of, fold, hold_no_rows, maintain
+from tests.state.delta.delta_tables import LARGE, all_of, fold, maintain, scheduled, sized
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.rows.rows_tables import put
 from tests.state.delta.vector_tables import mark_dead
@@ -41,9 +41,9 @@ DAY_SECS = 24 * 3600
 OFTEN = {"upkeep_every_writes": 1, "vacuum_retention_hours": 7 * 24}
 
 
-@pytest.fixture(autouse=True)
-def _vacuum_each_time(monkeypatch):
-    monkeypatch.setattr(state.delta.upkeep.rounds, "_CHECKPOINTS_PER_CLEAN_UP", 1)
+def tidied(declared):
+    """Return a declared table that each round of upkeep cleans up."""
+    return scheduled(declared, clean_up_checkpoints=1)
 
 
 def wait_days(monkeypatch, days):
@@ -73,8 +73,9 @@ def age(path):
         os.utime(file, (time.time() - 90 * DAY_SECS,) * 2)
 
 
-def keyed(path, epoch=1):
-    state = DeltaState(path, Fields("k: string"), Fields("n: long"), **OFTEN).open("topology", "s", "life", epoch)
+def keyed(path, epoch=1, clean_up_checkpoints=1):
+    declared = DeltaState(path, Fields("k: string"), Fields("n: long"), **OFTEN)
+    state = scheduled(declared, clean_up_checkpoints=clean_up_checkpoints).open("topology", "s", "life", epoch)
     state.use_executors(InlineExecutors(), 0)
     return state
 
@@ -139,7 +140,7 @@ def test_what_was_replaced_since_stays(tmp_path, monkeypatch):
 
 def test_what_was_compacted_after_the_checkpoint_stays(tmp_path):
     """Upkeep compacts after it has made its checkpoint, and what that takes out is in the log alone."""
-    table = DeltaRows(tmp_path, Fields("n: long"), files_max=1, **OFTEN)
+    table = tidied(DeltaRows(tmp_path, Fields("n: long"), files_max=1, **OFTEN))
     state = table.open("topology", "s", "life", 1)
     for txid in (1, 2, 3):
         state.write(txid, state.write_rows([TransactionRows(txid, pa.table({"n": [txid]}), RowsMode.APPEND)]))
@@ -152,10 +153,9 @@ def test_what_was_compacted_after_the_checkpoint_stays(tmp_path):
 
 
 @pytest.mark.slow
-def test_checkpoints_cost_no_more_the_more_is_kept(tmp_path, monkeypatch):
+def test_checkpoints_cost_no_more_the_more_is_kept(tmp_path):
     """A write pays for 20 of the files that are kept at most, whether a hundred are or thousands."""
-    monkeypatch.setattr(state.delta.upkeep.rounds, "_CHECKPOINTS_PER_CLEAN_UP", 20)
-    opened, writes = keyed(tmp_path), 80
+    opened, writes = keyed(tmp_path, clean_up_checkpoints=20), 80
     for txid in range(1, writes + 1):
         opened.write(txid, {"a": TransactionalValue(txid, 1)})
         maintain(opened)
@@ -188,7 +188,7 @@ def test_prepared_files_stay(tmp_path, monkeypatch, kind):
 @pytest.mark.parametrize("is_vacuumed", [False, True])
 def test_the_versions_that_are_kept(tmp_path, monkeypatch, is_vacuumed):
     """Asked for all at once, a table keeps what it keeps if asked one by one: after a vacuum, and after a roll-back."""
-    declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), **OFTEN)
+    declared = tidied(DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), **OFTEN))
     opened = declared.open("topology", "s", "life", 1)
     for txid in range(1, 9):
         opened.write(txid, {f"k{txid % 3}": TransactionalValue(txid, txid)})
@@ -214,7 +214,7 @@ def test_a_longer_history_is_kept(tmp_path, monkeypatch, vacuum_days, rewind_day
     """The longer one of vacuum's retention and ``topology.rewind.hours`` keeps log entries and files that the other and
     Delta's defaults would let go."""
     often = {"upkeep_every_writes": 1, "vacuum_retention_hours": vacuum_days * 24}
-    declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), **often)
+    declared = tidied(DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), **often))
     opened = declared.open("topology", "s", "life", 1)
     opened.keep_history(all_of(rewind_days * 24))
     for txid in range(1, 6):
@@ -235,11 +235,9 @@ def test_a_longer_history_is_kept(tmp_path, monkeypatch, vacuum_days, rewind_day
 def test_what_was_removed_stays_longer_than_checkpoints_know_of_it(tmp_path, monkeypatch, asked_by, is_outside):
     """Delta's checkpoints forget it after a week. The versions of a longer retention can still be read, and rolled back
     to, wherever their files are and however old."""
-    monkeypatch.setattr(state.delta.log.data_files, "FILE_ROWS", 1)
-    hold_no_rows(monkeypatch)
     path, hours = tmp_path / "t", 30 * 24
     schedule = {**OFTEN, "vacuum_retention_hours": hours} if asked_by == "vacuum_retention_hours" else OFTEN
-    declared = DeltaState(path, Fields("k: string"), Fields("n: long"), **schedule)
+    declared = tidied(sized(DeltaState(path, Fields("k: string"), Fields("n: long"), **schedule), file_rows=1, **LARGE))
     opened = declared.open("topology", "s", "life", 1)
     if asked_by == "topology.rewind.hours":
         opened.keep_history(all_of(hours))
@@ -264,7 +262,7 @@ def test_what_was_removed_stays_longer_than_checkpoints_know_of_it(tmp_path, mon
 
 def test_the_log_is_still_cleaned_of_what_is_too_old(tmp_path):
     """Behind a checkpoint that is itself too old, so that every later version can be read."""
-    declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), upkeep_every_writes=1)
+    declared = tidied(DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), upkeep_every_writes=1))
     opened = declared.open("topology", "s", "life", 1)
     opened.keep_history(all_of(40 * 24))
     log = tmp_path / "t" / "_delta_log"
@@ -284,7 +282,7 @@ def test_turns_are_looked_up_once_a_round(tmp_path, monkeypatch):
     """However many versions go: delta-rs reads the log for it, so the end of a run would wait for minutes."""
     looked, own_turns = [], TablePast.own_turns
     monkeypatch.setattr(TablePast, "own_turns", lambda past: looked.append(past) or own_turns(past))
-    declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), upkeep_every_writes=1)
+    declared = tidied(DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), upkeep_every_writes=1))
     opened = declared.open("topology", "s", "life", 1)
     opened.keep_history(all_of(40 * 24))
     for txid in range(1, 8):
@@ -323,7 +321,7 @@ def vector_files(path):
 
 def marked(path, *bounds):
     """Make a table of ten ids in one file, whose dead rows each transaction after the first extends to a bound."""
-    declared = DeltaState(path, Fields("id: long"), Fields("n: long"), deletion_vectors=True, **OFTEN)
+    declared = tidied(DeltaState(path, Fields("id: long"), Fields("n: long"), deletion_vectors=True, **OFTEN))
     opened = declared.open("topology", "s", "life", 1)
     opened.write(1, {n: TransactionalValue(1, n) for n in range(10)})
     for txid, bound in enumerate(bounds, 2):

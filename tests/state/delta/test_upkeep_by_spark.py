@@ -18,7 +18,7 @@ import state.delta.upkeep.rounds
 import state.delta.upkeep.schedule
 import state.delta.writer
 from state import read_table
-from tests.state.delta.delta_tables import all_of, hold_no_rows, maintain, merge_each
+from tests.state.delta.delta_tables import LARGE, all_of, maintain
 from tests.state.delta.dying_run import KINDS as DYING, DyingRun
 from tests.state.delta.read.kinds import KINDS
 from tests.state.delta.read.readers import READERS
@@ -67,10 +67,9 @@ def test_every_kind_of_table(spark: ProcessPoolExecutor, tmp_path: Path, kind: s
 
 
 @pytest.fixture(params=["files", "partitioned"])
-def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     """A table with some transactions, in several files."""
-    hold_no_rows(monkeypatch)
-    made = Table(tmp_path / "t", request.param)
+    made = Table(tmp_path / "t", request.param, **LARGE)
     for txid in (1, 2, 4):
         made.write(txid)
     return made
@@ -125,13 +124,9 @@ def test_one_that_is_stopped_and_goes_on_after_our_versions(
 
 
 @pytest.mark.parametrize("kind", DYING)
-def test_one_after_another_beside_a_run_with_kills(
-    spark: ProcessPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_one_after_another_beside_a_run_with_kills(spark: ProcessPoolExecutor, tmp_path: Path, kind: str) -> None:
     """Groups, upkeep and a coordinator that dies every few steps: each transaction is there once, and so is each row."""
-    hold_no_rows(monkeypatch)
-    merge_each(monkeypatch, 2)
-    run, txid, done = DyingRun(tmp_path, kind, 200), 0, 0
+    run, txid, done = DyingRun(tmp_path, kind, 200, tier_files=2, **LARGE), 0, 0
     by_k, vacuum = ZORDER.replace("(n)", "(k)"), VACUUM.replace("0", "1")
     for statement in (OPTIMIZE, by_k, vacuum, OPTIMIZE, OPTIMIZE, by_k):
         for _ in range(4):
@@ -155,8 +150,6 @@ def test_what_is_held_open_over_our_upkeep(
     spark: ProcessPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill: Any, log_hours: int | None
 ) -> None:
     """A DataFrame, a query that has run before, a version and a half-read result are whole later, or an error."""
-    monkeypatch.setattr(state.delta.upkeep.rounds, "_CHECKPOINTS_PER_CLEAN_UP", 1)
-    hold_no_rows(monkeypatch)
     history = History(tmp_path / "t", monkeypatch)
     opened, add_0 = fill(history)
     if log_hours is not None:

@@ -158,13 +158,18 @@ def test_holder_stopped_while_it_writes_is_named(tmp_path):
         holding.close()
 
 
-def test_file_that_stays_locked_is_told(tmp_path, monkeypatch):
+class Impatient(SqliteStore):
+    """Waits for nobody for long."""
+
+    busy_secs = 0.05
+
+
+def test_file_that_stays_locked_is_told(tmp_path):
     """A write that another process keeps from being made ends with an error that says what to do."""
-    monkeypatch.setattr("state.stores.sqlite._BUSY_SECS", 0.05)
-    store = SqliteStore(tmp_path / "store.db")
+    store = Impatient(tmp_path / "store.db")
     with closing(sqlite3.connect(tmp_path / "store.db")) as writing:
         writing.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StopError, match=r"store\.db was locked by another process .* is stopped or hangs"):
+        with pytest.raises(StopError, match=r"store\.db stays locked by another process: .* is stopped or hangs"):
             store.take_lead("a", "test")
     store.take_lead("a", "test")
     store.close()

@@ -13,7 +13,6 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Transaction
 
-import state.stores.zookeeper
 from state.stores.holder import Holder
 from state.stores.zookeeper import ZooKeeperStore
 from tests.full_disk import no_descriptor_left
@@ -165,7 +164,7 @@ def test_holder_elsewhere_is_waited_for(store, plain, root):
 
 def test_holder_elsewhere_is_refused_in_the_end(store, plain, root, monkeypatch):
     """A holder on another machine whose session outlasts the longest wait is alive: the refusal names it."""
-    refuse_after(monkeypatch, 0.5)
+    refuse_after(store, 0.5)
     hold_from_elsewhere(store, plain, root)
     with pytest.raises(AlreadyRunning, match="'elsewhere', process 17 on far-away"):
         store.take_lead("a", "second")
@@ -173,7 +172,7 @@ def test_holder_elsewhere_is_refused_in_the_end(store, plain, root, monkeypatch)
 
 def test_holder_elsewhere_with_a_longer_session_is_waited_for(store, plain, root, monkeypatch):
     """A holder on another machine may have a longer session than whoever asks: as long as that it may be dead."""
-    refuse_after(monkeypatch, 0)
+    refuse_after(store, 0)
     hold_from_elsewhere(store, plain, root, SESSION_SECS + 1.0)
     started = time.monotonic()
     with pytest.raises(AlreadyRunning, match="far-away"):
@@ -181,10 +180,9 @@ def test_holder_elsewhere_with_a_longer_session_is_waited_for(store, plain, root
     assert time.monotonic() - started >= 1.0
 
 
-def refuse_after(monkeypatch, secs):
+def refuse_after(store, secs):
     """Let whoever asks for a lead wait for so long beyond the session of a holder that may be dead."""
-    monkeypatch.setattr(state.stores.zookeeper, "_SESSION_SECS_MIN", 0.0)
-    monkeypatch.setattr(state.stores.zookeeper, "_REFUSAL_MARGIN_SECS", secs - SESSION_SECS)
+    store.session_secs_min, store.margin_secs = 0.0, secs - SESSION_SECS
 
 
 def hold_from_elsewhere(store, plain, root, session_secs=0.0):
@@ -199,7 +197,7 @@ def hold_from_elsewhere(store, plain, root, session_secs=0.0):
 
 def test_holder_that_cannot_be_read_is_refused(store, plain, root, monkeypatch):
     """A holder node of unknown content is somebody's all the same."""
-    refuse_after(monkeypatch, 0.1)
+    refuse_after(store, 0.1)
     plain.create(f"{root}/leads/a", b"0", makepath=True)
     plain.create(f"{root}/leads/a/holder", b"?", ephemeral=True)
     with pytest.raises(AlreadyRunning, match="'somebody'"):

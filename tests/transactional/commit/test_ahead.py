@@ -61,6 +61,13 @@ def run(topology: Topology, config: Config = ALONE, threads: type[ThreadPools] |
     return run_with(topology, config, made)
 
 
+class Unpaused(ThreadPools):
+    """Threads that don't pause before another try."""
+
+    def sleep(self, duration_secs: float) -> None:
+        pass
+
+
 class Steps:
     """What has happened; whoever waits for a step goes on when it has."""
 
@@ -168,12 +175,11 @@ def test_what_only_the_state_knows_is_waited_for(watched: type[Watched], steps: 
     assert order == sorted(order)
 
 
-def test_writes_that_fail(watched: type[Watched], monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
+def test_writes_that_fail(watched: type[Watched], steps: Steps) -> None:
     """The run stops with their error; of what has run beside them, nothing is written, and the next run goes on."""
-    monkeypatch.setattr("txtopo.transactional.commit.tries.WRITE_RETRY_SECS", 0.0)
     watched.waits_for, watched.fails, state = {1: "2 has put"}, True, sums()
     with pytest.raises(StopError, match="could not be written in 5 tries"):
-        run(committing(numbers(20), Sum(), sums=state))
+        run(committing(numbers(20), Sum(), sums=state), threads=Unpaused)
     assert values_in(state) == {}
     assert "published 2" not in steps.reached
 

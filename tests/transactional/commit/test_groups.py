@@ -25,7 +25,7 @@ from tests.bolts import Collecting, Take
 from tests.crashes import dying
 from tests.full_disk import no_descriptor_left
 from tests.journals import opened_journal
-from tests.topologies import committing
+from tests.topologies import committing, run_pausing
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place, keep_notes_beside
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config, Fields, ICommitter
@@ -110,9 +110,8 @@ WAITS = "no file descriptor is left (ulimit -n): work waits until this process c
 @pytest.mark.parametrize(
     "step", ["group.journal.before", "table.prepare.before", "group.decide.after", "table.write.before", "bolt.execute"]
 )
-def test_a_driver_without_descriptors_waits_for_them(tmp_path, monkeypatch, caplog, step):
+def test_a_driver_without_descriptors_waits_for_them(tmp_path, caplog, step):
     """From any step on it begins nothing until there are some again, says so, and goes on as if nothing had been."""
-    monkeypatch.setattr("txtopo.files.durable._DESCRIPTOR_PAUSE_SECS", 0.01)
     reached: list[str] = []
 
     def starve() -> None:
@@ -133,9 +132,10 @@ def test_a_driver_without_descriptors_waits_for_them(tmp_path, monkeypatch, capl
         threading.Thread(target=starve),
     )
     place = Place(tmp_path)
+    pause = lambda secs: is_over.wait(secs / 5)
     try:
         with armed(handler):
-            place.run()
+            run_pausing(place.topology(), pause, Config(group_transactions_max=1))
     finally:
         is_over.set()
         starving.join()

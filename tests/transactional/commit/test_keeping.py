@@ -9,7 +9,7 @@ from txtopo import Config
 from txtopo.api.state import History
 from txtopo.journal.holds import Hold
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.commit.keeping import Keeping
+from txtopo.transactional.commit.keeping import PointKeeper
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.points import SLOT_MS, KeptPoint, KeptPoints, thinned_ms
 
@@ -73,7 +73,7 @@ def test_points_that_are_gone_are_off_the_record_before_the_journal_is_cut():
     state.flush()
     secs = [SECS]
     journal = Journal(store)
-    keeping = Keeping(state, 8, lambda: secs[0], recent_secs=300, rewind_hours=1, journal=journal)
+    keeping = PointKeeper(state, 8, lambda: secs[0], recent_secs=300, rewind_hours=1, journal=journal)
     for txid, secs[0] in ((10, SECS), (11, SECS + 3000)):
         keeping.record_committed(txid)
         keeping.record_standing()
@@ -93,7 +93,7 @@ def test_what_a_backfill_holds_stays():
     state = CoordinatorState(store, store.take_lead("t", "test"), "t")
     secs, held, looks = [SECS], [Hold(3, 0)], []
     journal = Journal(store)
-    keeping = Keeping(
+    keeping = PointKeeper(
         state,
         0,
         lambda: secs[0],
@@ -118,7 +118,7 @@ def test_a_hold_that_was_said_just_now_counts():
     store = MemoryStore()
     state = CoordinatorState(store, store.take_lead("t", "test"), "t")
     secs, held, journal = [SECS + SLOT_SECS - 1], [], Journal(store)
-    keeping = Keeping(
+    keeping = PointKeeper(
         state, 10, lambda: secs[0], recent_secs=300, rewind_hours=1, journal=journal, holds=lambda _now_ms: list(held)
     )
     keeping.tell([])
@@ -133,7 +133,7 @@ def test_the_journal_is_cut_as_time_passes():
     store = MemoryStore()
     state = CoordinatorState(store, store.take_lead("t", "test"), "t")
     secs, journal = [SECS], Journal(store)
-    keeping = Keeping(state, 0, lambda: secs[0], recent_secs=300, rewind_hours=1, journal=journal)
+    keeping = PointKeeper(state, 0, lambda: secs[0], recent_secs=300, rewind_hours=1, journal=journal)
     keeping.record_committed(1)
     for secs[0] in (SECS, SECS + SLOT_SECS - 1, SECS + SLOT_SECS, SECS + 2 * SLOT_SECS):
         keeping.tell([])

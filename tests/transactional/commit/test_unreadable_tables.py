@@ -10,7 +10,7 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState
 from state.memory import OpenedMemoryState
 from tests.acceptance.topologies import CountTuples
-from tests.topologies import committing
+from tests.topologies import committing, run_pausing
 from tests.transactional.recovery.divergences import DATA, Place
 from txtopo import (
     BatchBolt,
@@ -21,15 +21,9 @@ from txtopo import (
 )
 from txtopo.errors import StateFailure, StopError
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.commit import tries
 
 BOUNDED = Config({"topology.transaction.max.attempts": 20})
 """So that a replay without end fails a test, and does not hang it."""
-
-
-@pytest.fixture(autouse=True)
-def _without_pauses(monkeypatch):
-    monkeypatch.setattr(tries, "WRITE_RETRY_SECS", 0.0)
 
 
 class Disguise(CountTuples):
@@ -67,7 +61,7 @@ def test_a_data_file_that_is_gone_stops_the_run(tmp_path, caplog):
     (file,) = (tmp_path / "total" / "_data").glob("*.parquet")
     file.unlink()
     with pytest.raises(StopError) as raised:
-        run_inline(topology(delta(tmp_path)), BOUNDED)
+        run_pausing(topology(delta(tmp_path)), config=BOUNDED)
     text = str(raised.value)
     assert "could not be read or written in 5 tries" in text
     assert f"state 'total' at {tmp_path / 'total'}" in text
@@ -83,13 +77,12 @@ def test_a_table_that_comes_back_is_read(tmp_path, monkeypatch):
     file.unlink()
     pauses: list[float] = []
 
-    def sleep(_threads, secs):
+    def pause(secs):
         pauses.append(secs)
         if len(pauses) == 3:
             shutil.copy(kept, file)
 
-    monkeypatch.setattr("txtopo.assembly.threads.ThreadPools.sleep", sleep)
-    report = run_inline(topology(delta(tmp_path)))
+    report = run_pausing(topology(delta(tmp_path)), pause)
     assert (len(pauses), report.failures, report.attempts) == (3, 0, report.transactions)
     assert delta(tmp_path).snapshot()["n"].to_pylist() == [sum(map(len, DATA.values()))]
 
@@ -108,7 +101,7 @@ def test_what_is_made_of_it_is_bounded_too(monkeypatch, committer, kind):
 
     monkeypatch.setattr(OpenedMemoryState, "multi_get", multi_get)
     with pytest.raises(StopError, match="the disk is on fire"):
-        run_inline(topology(MemoryState(Fields("name"), Fields("n")), committer), BOUNDED)
+        run_pausing(topology(MemoryState(Fields("name"), Fields("n")), committer), config=BOUNDED)
     assert len(calls) == 5
 
 
@@ -128,7 +121,7 @@ def test_what_finished_before_is_written(monkeypatch):
             self.state.update(f"{self.attempt.txid}", lambda _: self.n)
 
     monkeypatch.setattr(OpenedMemoryState, "multi_get", fail_once)
-    report = run_inline(topology(state, ByOthers()), Config(max_spout_pending=8))
+    report = run_pausing(topology(state, ByOthers()), config=Config(max_spout_pending=8))
     assert (report.failures, report.attempts, not failing) == (0, report.transactions, True)
     assert sum(kept.value for kept in state.items().values()) == sum(map(len, DATA.values()))
 
@@ -144,7 +137,7 @@ def test_a_failure_that_repeats_is_logged_at_growing_intervals(caplog):
 
     state = MemoryState(Fields("name"), Fields("n"))
     with caplog.at_level(logging.INFO, "txtopo"):
-        report = run_inline(topology(state, Unlucky()))
+        report = run_pausing(topology(state, Unlucky()))
     told = [record for record in caplog.records if "transaction 2 has failed" in record.getMessage()]
     assert [record.getMessage().split(":")[0] for record in told] == [
         "transaction 2 has failed once",
@@ -179,7 +172,7 @@ def test_a_reported_failure_is_told_once(caplog, phase):
 
     state = MemoryState(Fields("name"), Fields("n"))
     with caplog.at_level(logging.WARNING, "txtopo"):
-        run_inline(topology(state, Unlucky()))
+        run_pausing(topology(state, Unlucky()))
     told = [(record.levelname, record.getMessage().partition("\n")[0]) for record in caplog.records]
     assert sorted(told) == [
         *(("ERROR", f"[component 'sum', txid 2, attempt {n}, epoch 1] not yet") for n in (1, 2, 3)),
@@ -212,7 +205,7 @@ def test_a_log_file_that_is_cut_off_during_a_run_is_named(tmp_path):
                 log.with_name(f"{int(log.stem) + 1:020d}.json").write_bytes(log.read_bytes()[:100])
 
     with pytest.raises(StopError) as raised:
-        run_inline(topology(delta(tmp_path), Saboteur()), Config(group_transactions_max=1))
+        run_pausing(topology(delta(tmp_path), Saboteur()), config=Config(group_transactions_max=1))
     text = str(raised.value)
     assert "_delta_log/0000000000000000" in text
     assert "is damaged: line 1 of 1 is not JSON" in text

@@ -10,12 +10,11 @@ from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from state.memory import OpenedMemoryState
 from tests.bolts import Count
-from tests.topologies import committing
+from tests.topologies import committing, run_pausing
 from txtopo import Config, FailedException, Fields, ReportedFailedException
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import TxtopoError
 from txtopo.testing import run_inline
-from txtopo.transactional.commit import tries
 from txtopo.transactional.core.record.facts import Trouble
 from txtopo.transactional.core.record.history import HistoryEvent
 from txtopo.transactional.tasks.failures import FailureLog
@@ -74,7 +73,6 @@ def test_reasons_have_no_secrets(caplog, monkeypatch, tmp_path, failure, policy)
 def test_reasons_of_tables_have_none(caplog, monkeypatch, tmp_path):
     """Nor has what is said of a table that can't be written, at each try and at last."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tries, "WRITE_RETRY_SECS", 0.0)
 
     def refuse(*_):
         raise FailedException("hunter2 at postgresql://me:swordfish@host/shop")
@@ -84,7 +82,7 @@ def test_reasons_of_tables_have_none(caplog, monkeypatch, tmp_path):
     topology = committing(MemoryTransactionalSpout(["a"], Fields("word"), 1), Count(), words=state)
     config = Config({"my.password": "hunter2"})
     with caplog.at_level(logging.DEBUG, "txtopo"), pytest.raises(TxtopoError) as raised:
-        run_inline(topology, config)
+        run_pausing(topology, config=config)
     for text in ("".join(traceback.format_exception(raised.value)), caplog.text):
         assert "… at postgresql://…@host/shop" in text
         assert "hunter2" not in text

@@ -46,7 +46,7 @@ def run_plain_worker(package: RunPackage, number: int, job: int) -> None:
                 send=links.send,
                 clock=time.monotonic,
                 rng=random.Random(),  # noqa: S311 - ids of tuples are no secrets
-                observer=_OutputObserver(links.note_task),
+                observer=_OutputObserver(links.record_task),
             )
 
         run_worker(
@@ -57,15 +57,15 @@ def run_plain_worker(package: RunPackage, number: int, job: int) -> None:
 class _OutputObserver(Observer):
     """Attributes what user code prints and logs to its component and task, and marks whose turn it is."""
 
-    def __init__(self, note_task: Callable[[int], None]) -> None:
-        self._note_task = note_task
+    def __init__(self, record_task: Callable[[int], None]) -> None:
+        self._record_task = record_task
         self._thread = get_ident()
         self._origins: dict[int, OutputOrigin] = {}
 
     def turn(self, component: str, task: int) -> None:
         """Attribute output to this task from now on."""
         self.current = component, task
-        self._note_task(task)
+        self._record_task(task)
         origin = self._origins.get(task)
         if origin is None:
             origin = self._origins[task] = OutputOrigin(component, task=task)
@@ -74,7 +74,7 @@ class _OutputObserver(Observer):
     def no_turn(self) -> None:
         """Attribute output to no task from now on."""
         self.current = None
-        self._note_task(NO_TASK)
+        self._record_task(NO_TASK)
         OutputOrigin.running.pop(self._thread, None)
 
     def timers_ran(self) -> None:

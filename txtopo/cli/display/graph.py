@@ -77,8 +77,8 @@ def _add_component(branch: Tree, plan: AnyPlan, component: AnyComponent) -> None
         if edge.target == component.id:
             node.add(Text.assemble(("from ", "dim"), edge.source, (f"  {edge_text(plan, edge)}", "dim")))
     for stream, fields in component.streams.items():
-        note = "" if plan.outputs(component.id, stream) else "  no subscriber"
-        node.add(Text.assemble(("emits ", "dim"), stream_text(stream, fields), (note, "yellow")))
+        suffix = "" if plan.outputs(component.id, stream) else "  no subscriber"
+        node.add(Text.assemble(("emits ", "dim"), stream_text(stream, fields), (suffix, "yellow")))
     states = _states_of(plan, component)
     if states:
         node.add(Text.assemble(("keeps ", "dim"), (", ".join(states), "cyan")))

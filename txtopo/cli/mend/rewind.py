@@ -24,7 +24,7 @@ from txtopo.text.words import NOTHING_CHANGED, count_of
 from txtopo.topology.plans.plan import Phase
 from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject
-from txtopo.transactional.recovery.operations.going_back import DryRun, Rewind, journal_of, planned_by
+from txtopo.transactional.recovery.operations.going_back import DryRun, Rewind
 from txtopo.transactional.recovery.operations.procedure import Procedure
 from txtopo.transactional.recovery.operations.rewind import Past, Point
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair
@@ -77,7 +77,7 @@ def rewind(target: Target, txid: int | None, time_ms: int | None, is_dry: bool, 
     elif is_dry:
         dry = _dry_run(target, txid)
         if time_ms is not None:
-            txid = planned_by(dry.subject, dry.past, time_ms)
+            txid = dry.past.at(time_ms)
             dry = _dry_run(target, txid)
         assert txid is not None, "one of them is given"
         _echo(_dry_lines(target, dry, txid))
@@ -233,7 +233,7 @@ def _dry_lines(target: Target, dry: DryRun, txid: int) -> Iterator[str]:
     for name in past.descriptions:
         if name not in plan.forgotten:
             yield f"state {name!r}: {_change_text(dry, name, point)}"
-    yield from _input_lines(past.undone(journal_of(dry.subject), point))
+    yield from _input_lines(past.undone(point))
     yield NOTHING_CHANGED
 
 

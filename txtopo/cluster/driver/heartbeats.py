@@ -26,19 +26,23 @@ from txtopo.engine.control import RunControl
 from txtopo.errors import Unreachable
 
 _LOG = logging.getLogger(__name__)
-_GRACE_SECS = 10.0
-"""How long a run that must end may take, before the writer of heartbeats ends the process."""
 _SHARE_OF_START = 0.5
 """The share of the start timeout after which the log says where the start hangs."""
 
 
 class HeartbeatWriter:
-    """Writes heartbeats, and steers the run by the topology's status."""
+    """Writes heartbeats, and steers the run by the topology's status.
 
-    def __init__(self, state: ClusterState, launch: DriverLaunch, control: RunControl) -> None:
+    A run that must end may take ``grace_secs``; then the process ends.
+    """
+
+    def __init__(
+        self, state: ClusterState, launch: DriverLaunch, control: RunControl, grace_secs: float = 10.0
+    ) -> None:
         self._state = state
         self._launch = launch
         self._control = control
+        self._grace_secs = grace_secs
         self._news = threading.Event()
         self._closed = threading.Event()
         self._count = 0
@@ -171,10 +175,10 @@ class HeartbeatWriter:
             case Status.FINISHED | Status.FAILED:
                 self._must_end(f"the topology is {record.status.value}")
 
-    def _must_end(self, why: str, grace_secs: float = _GRACE_SECS) -> None:
+    def _must_end(self, why: str, grace_secs: float | None = None) -> None:
         if self._must_end_at is None:
             _LOG.warning("the run is stopped: %s", why)
-            self._must_end_at = time.monotonic() + grace_secs
+            self._must_end_at = time.monotonic() + (self._grace_secs if grace_secs is None else grace_secs)
             self._control.stop(0.0)
 
     def _heartbeat(self) -> Heartbeat:

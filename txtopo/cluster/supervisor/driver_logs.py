@@ -32,8 +32,8 @@ class DriverLogs:
         """Return the log of a topology's drivers; None if there is none here."""
         path = self._folder / topology / "driver.log"
         # The id comes from a URL: it must not lead out of the folder.
-        is_plain = path.parent.parent == self._folder and topology not in {"", ".", ".."}
-        return path if is_plain and path.is_file() else None
+        is_inside = path.parent.parent == self._folder and topology not in {"", ".", ".."}
+        return path if is_inside and path.is_file() else None
 
     def place(self, topology: str) -> TopologyPlace | None:
         """Return where a topology's metadata is on this machine; None if no driver of it has run here."""

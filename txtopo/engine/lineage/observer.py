@@ -42,7 +42,7 @@ RUNNING_SECS = 30.0
 _FACTS_MAX = 256
 """Of more facts that wait, the run loop's thread adds up those that are there: they must not become ever more."""
 
-_CLOSE_SECS = 10.0
+CLOSE_SECS = 10.0
 """How long the end of a run waits for a collector."""
 
 _TOLD = {HistoryEvent.COMMITTED, HistoryEvent.DEAD_LETTER_WRITTEN, HistoryEvent.FAILED}
@@ -95,6 +95,7 @@ class Lineage(Observer):
         has_files: bool = True,
         to: Collector | None = None,
         running_secs: float = RUNNING_SECS,
+        close_secs: float = CLOSE_SECS,
     ) -> None:
         self._events = Events(topology, states)
         self._topology = topology
@@ -102,6 +103,7 @@ class Lineage(Observer):
         self._has_files = has_files
         self._to = to or collector()
         self._running_secs = running_secs
+        self._close_secs = close_secs
         self._account = Account()
         self._facts: deque[Fact] = deque()
         self._lock = threading.Lock()
@@ -155,7 +157,7 @@ class Lineage(Observer):
         self._unsent.append(_Event(kind, self._epoch, time.time(), error=why))
         self._is_over = True
         self._wake.set()
-        self._thread.join(_CLOSE_SECS)
+        self._thread.join(self._close_secs)
         if self._thread.is_alive():
             self._warn("it did not answer in time")
 
@@ -197,7 +199,7 @@ class Lineage(Observer):
             is_all_sent = self._send_waiting()
             if is_over:
                 with contextlib.suppress(Exception):
-                    self._to.close(_CLOSE_SECS)
+                    self._to.close(self._close_secs)
                 return
             last = self._account.last
             if is_all_sent and not is_woken and last != last_epoch:

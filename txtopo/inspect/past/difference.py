@@ -21,7 +21,7 @@ from txtopo.journal.ending import journal_below, table_path
 from txtopo.journal.entries import JournalPart
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
-from txtopo.text.native import plain_text
+from txtopo.text.native import native_text
 
 
 @attrs.frozen
@@ -95,7 +95,7 @@ class Comparison:
             raise StateAccessError(
                 f"the rows of {a.location.address} and {b.location.address} can't be read; files may have been removed "
                 "meanwhile: compare them again, or as of a later transaction",
-                cause=plain_text(error),
+                cause=native_text(error),
             ) from error
 
 

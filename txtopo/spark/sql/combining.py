@@ -35,8 +35,8 @@ def combiner_of(bolt: Bolt, fields: Fields, grouped_by: Sequence[str]) -> Reduct
     if {_HIGH, _LOW} & types.keys() or not set(declared.fields) <= set(fields.names[1:]):
         return None  # the bolt itself reports the missing field
     keys = [types[name] for name in declared.key]
-    has_plain_keys = not any(pa.types.is_nested(kind) or pa.types.is_floating(kind) for kind in keys)
-    return declared if has_plain_keys and pa.types.is_integer(types[declared.value]) else None
+    has_exact_keys = not any(pa.types.is_nested(kind) or pa.types.is_floating(kind) for kind in keys)
+    return declared if has_exact_keys and pa.types.is_integer(types[declared.value]) else None
 
 
 def combined(frame: DataFrame, combiner: ReductionCombiner) -> DataFrame:

@@ -21,7 +21,7 @@ from txtopo.testing.simulation.durable import Durable
 from txtopo.testing.simulation.process import Process
 from txtopo.testing.simulation.threads import Clock
 from txtopo.topology.plans.plan import Plan
-from txtopo.transactional.commit.keeping import Keeping
+from txtopo.transactional.commit.keeping import PointKeeper
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
@@ -119,7 +119,7 @@ class Commands:
         """Let a process do the upkeep while two periods pass, by settings of the history."""
         durable = self.durable
         recent_secs, hours = history
-        keeping = Keeping(
+        keeping = PointKeeper(
             coordinator_state, durable.committed, clock.wall_secs, recent_secs=recent_secs, rewind_hours=hours
         )
         states = [

@@ -135,6 +135,7 @@ class Process(DriverListener):
 
     def _end(self) -> None:
         assert self.body is not None, "a worker is welcomed first"
+        self.body.close()
         # Before the process ends: its last message comes before the loss of its channel.
         self.to_driver.append(events.Received(self.channel, messages.Stopped(self._health(self.body))))
         self._fabric.stop(self)

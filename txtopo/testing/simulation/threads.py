@@ -146,7 +146,7 @@ class SimulatedThreads(Threads):
 
     def beside(self) -> Executor:
         """Return a thread that works beside all others."""
-        return _Beside(self)
+        return _ScheduledExecutor(self)
 
     # Called by the schedule:
 
@@ -226,7 +226,7 @@ class Writes(Future[None]):
             self.set_exception(error)
 
 
-class _Beside(Executor):
+class _ScheduledExecutor(Executor):
     """Keeps work among that of a coordinator until the schedule picks it."""
 
     def __init__(self, threads: SimulatedThreads) -> None:

@@ -76,10 +76,10 @@ class Ahead:
 
     def take(self, group: Sequence[AssignedAttempt]) -> Phases | None:
         """Return the phases that have run of a group's first transactions, once; None if none have."""
-        begun, self._begun = self._begun, None
+        phases, self._begun = self._begun, None
         attempts = [attempt.attempt for attempt in group]
-        has_begun = begun is not None and begun.finished and begun.finished == attempts[: len(begun.finished)]
-        return begun if has_begun else None
+        has_begun = phases is not None and phases.finished and phases.finished == attempts[: len(phases.finished)]
+        return phases if has_begun else None
 
     def write(
         self,
@@ -110,21 +110,23 @@ class Ahead:
         probe: ProgressProbe,
         in_phases: InPhases,
     ) -> Phases:
-        begun = Phases(self._task_factory, self._states, probe, _Beside(self._threads, writing, probe), group.states)
+        phases = Phases(
+            self._task_factory, self._states, probe, _BackgroundWrites(self._threads, writing, probe), group.states
+        )
         txid = group.finished[-1].txid + 1
-        while not writing.done() and len(begun.finished) < self._transactions_max:
-            found = following(txid)
-            if found is None:
+        while not writing.done() and len(phases.finished) < self._transactions_max:
+            next_group = following(txid)
+            if next_group is None:
                 self._threads.wait(writing, LOOK_SECS)
                 continue
-            assigned, load = found
+            assigned, load = next_group
             with in_phases():  # not while it only waits: then a write is slow, and no phase hangs
-                begun.run(assigned, load())
+                phases.run(assigned, load())
             txid += 1
-        return begun
+        return phases
 
 
-class _Beside(Writing):
+class _BackgroundWrites(Writing):
     """The writes of a group that are made beside the phases of the next one."""
 
     def __init__(self, threads: AheadThreads, writing: Future[None], probe: ProgressProbe) -> None:

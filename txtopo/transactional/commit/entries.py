@@ -37,16 +37,16 @@ def journal_entry(
     transactions = []
     for assigned in group:
         own = {} if fingerprints is None else fingerprints[assigned.attempt]
-        taken = {spout.id: _input(spout, assigned, previous, own.get(spout.id)) for spout in spouts}
+        inputs = {spout.id: _input(spout, assigned, previous, own.get(spout.id)) for spout in spouts}
         transactions.append(
             JournalTransaction(
                 txid=assigned.attempt.txid,
                 attempt=assigned.attempt.attempt,
                 metadata=assigned.metadata,
                 fingerprints={name: (fingerprint.tuples, fingerprint.checksum) for name, fingerprint in own.items()},
-                ranges={name: ranges for name, (ranges, _) in taken.items()},
+                ranges={name: ranges for name, (ranges, _) in inputs.items()},
                 is_dead_letter=fingerprints is None,
-                skipped={name: gaps for name, (_, gaps) in taken.items() if gaps},
+                skipped={name: gaps for name, (_, gaps) in inputs.items() if gaps},
                 planned=assigned.planned,
                 failure=shortened(" ".join(assigned.failure.split()), FAILURE_CHARACTERS_MAX),
             )
@@ -72,8 +72,8 @@ def _ranges(spout: PlannedComponent, metadata: Any, previous: Any) -> dict[str, 
         return {}
     try:
         ranges = call_if_there(spout.component, "input_ranges", copied_json(metadata), copied_json(previous))
-        known = json.loads(json.dumps(ranges or {}))  # fails here if it is not JSON
-        return {name: (start, end) for name, (start, end) in known.items()}
+        ranges_known = json.loads(json.dumps(ranges or {}))  # fails here if it is not JSON
+        return {name: (start, end) for name, (start, end) in ranges_known.items()}
     except Exception:  # noqa: BLE001 - the spout's; the entry for the journal reports it
         return {}
 
@@ -86,9 +86,9 @@ def _input(
     with user_code(spout.id, assigned.attempt):
         if assigned.planned.has_input_of(spout.id, assigned.metadata):
             # Copies: the spout may change its arguments, but not the metadata that is recorded.
-            given = [copied_json(metadata_of(each, spout.id)) for each in (assigned.metadata, previous)]
-            ranges = call_if_there(spout.component, "input_ranges", *given)
-            skipped = call_if_there(spout.component, "input_skipped", *given) or {}
+            metadata_copies = [copied_json(metadata_of(each, spout.id)) for each in (assigned.metadata, previous)]
+            ranges = call_if_there(spout.component, "input_ranges", *metadata_copies)
+            skipped = call_if_there(spout.component, "input_skipped", *metadata_copies) or {}
         gaps = {name: tuple((start, end) for start, end in spans) for name, spans in skipped.items() if spans}
         for name, start, end in () if emitted is None else emitted.skipped:
             gaps[name] = (*gaps.get(name, ()), (start, end))

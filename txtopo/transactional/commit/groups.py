@@ -39,7 +39,7 @@ from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.commit.ahead import Ahead, AheadThreads, Following
 from txtopo.transactional.commit.entries import input_ranges, journal_entry
 from txtopo.transactional.commit.gathering import Gathering
-from txtopo.transactional.commit.keeping import Keeping
+from txtopo.transactional.commit.keeping import PointKeeper
 from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases
 from txtopo.transactional.commit.tries import state_failure_below, tries
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
@@ -119,7 +119,7 @@ class GroupCommitter:
         threads: CommitThreads,
         journal: Journal | None,
         run_phases: RunCommitPhases = run_commit_phases,
-        keeping: Keeping | None = None,
+        keeping: PointKeeper | None = None,
         on_written: Callable[[Collection[str]], None] | None = None,
         ahead_max: int = 0,
     ) -> None:
@@ -159,12 +159,12 @@ class GroupCommitter:
             outcome = self._run_commit_phases(action.group, results, probe)
             if outcome.finished:
                 fingerprints = {a: joined([results[a].fingerprints, outcome.fingerprints[a]]) for a in outcome.finished}
-                done = action.group[: len(outcome.finished)]
+                finished = action.group[: len(outcome.finished)]
 
                 def write() -> None:
-                    written = self._write(done, outcome.writes, fingerprints)
+                    entry = self._write(finished, outcome.writes, fingerprints)
                     emitted, emitted_on = _emitted(fingerprints.values())
-                    measures = attrs.evolve(written, emitted=emitted, emitted_on=emitted_on, readings=outcome.readings)
+                    measures = attrs.evolve(entry, emitted=emitted, emitted_on=emitted_on, readings=outcome.readings)
                     events.append(Committed(outcome.finished, measures=measures))
                     self._maintain()
 
@@ -219,8 +219,8 @@ class GroupCommitter:
         what_now = "nothing of this transaction was written; start again when it can be"
         for attempt in tries(self._threads.sleep, group[0].attempt.txid, "read or written", what_now):
             with attempt, self._in_phases():
-                begun = None if self._ahead is None else self._ahead.take(group)
-                run = self._run_phases if begun is None else functools.partial(run_commit_phases, begun=begun)
+                phases = None if self._ahead is None else self._ahead.take(group)
+                run = self._run_phases if phases is None else functools.partial(run_commit_phases, started=phases)
                 outcome = run(self._task_factory, self._of_phases, group, lambda a: results[a].load(), probe)
                 failure = state_failure_below(outcome.failure)
                 if failure is not None and outcome.finished:
@@ -258,8 +258,8 @@ class GroupCommitter:
         inputs: Sequence[TransactionInput] = ()
         tail: list[bytes] = []
         if self._journal is not None:
-            told = [self._discreet(attempt) for attempt in group]
-            entry = journal_entry(self._task_factory.plan.spouts, told, self._committed.metadata, writes, fingerprints)
+            shown = [self._discreet(attempt) for attempt in group]
+            entry = journal_entry(self._task_factory.plan.spouts, shown, self._committed.metadata, writes, fingerprints)
             # First, because the last step needs no other thread, and the group waits longest for a table.
             steps.insert(0, functools.partial(self._enter, self._journal, entry, tail))
             inputs = [
@@ -391,8 +391,8 @@ def _emitted(fingerprints: Iterable[Fingerprints]) -> tuple[dict[str, int], dict
     """Return the tuples that each component emitted, and those on each stream but the default one."""
     emitted: dict[str, int] = {}
     emitted_on: dict[tuple[str, str], int] = {}
-    for own in fingerprints:
-        for component, fingerprint in own.items():
+    for by_component in fingerprints:
+        for component, fingerprint in by_component.items():
             emitted[component] = emitted.get(component, 0) + fingerprint.tuples
             for stream, tuples in fingerprint.streams.items():
                 emitted_on[component, stream] = emitted_on.get((component, stream), 0) + tuples

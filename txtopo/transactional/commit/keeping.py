@@ -21,7 +21,7 @@ _POLL_SECS = 10
 """How often to look for holds, beside each time that the journal may be cut."""
 
 
-class Keeping:
+class PointKeeper:
     """The points of one run, begun with those on record.
 
     Args:

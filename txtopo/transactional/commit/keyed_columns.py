@@ -54,7 +54,7 @@ class KeyedColumns:
 
     def rows_before(self, keys: pa.Table, values: Fields) -> tuple[npt.NDArray[np.int64], pa.Table] | None:
         """Return the values before the transaction; see :meth:`MapState.rows_before`."""
-        asked, stored = self._among(keys, self._layer.latest.look_up(keys))
+        positions, stored = self._among(keys, self._layer.latest.look_up(keys))
         if self._reaches(stored):
             return None
         is_there = stored[TXID].is_valid()
@@ -63,55 +63,55 @@ class KeyedColumns:
         if self._has_expired:
             is_there = pc.and_(is_there, pc.invert(are_over(stored, self._expires, self._until or 0)))
         if not pc.all(is_there).as_py():
-            asked, stored = asked[is_there.to_numpy()], stored.filter(is_there)
-        return asked, cast_rows(stored.select(values.names), values.arrow_schema(), "a value of a state")
+            positions, stored = positions[is_there.to_numpy()], stored.filter(is_there)
+        return positions, cast_rows(stored.select(values.names), values.arrow_schema(), "a value of a state")
 
     def put(self, rows: pa.Table, removed: pa.Table | None) -> bool:
         """Put and remove keys if possible, and return whether it was."""
         if self._layer.reached >= self._txid:
             return False  # a stored value may include this transaction already
-        kept = self._finds.rows_as_kept(rows)
-        if kept is None:
+        rows_kept = self._finds.rows_as_kept(rows)
+        if rows_kept is None:
             return False
-        names, count = list(self._key), kept.num_rows
+        names, count = list(self._key), rows_kept.num_rows
         if removed is not None:
-            schema = pa.schema([kept.schema.field(name) for name in names])
-            gone = cast_rows(removed.rename_columns(names), schema, "a key")
-            kept = pa.concat_tables([kept, gone], promote_options="default")
-        sought = self._layer.latest.look_up(kept.select(names))
+            schema = pa.schema([rows_kept.schema.field(name) for name in names])
+            removed_keys = cast_rows(removed.rename_columns(names), schema, "a key")
+            rows_kept = pa.concat_tables([rows_kept, removed_keys], promote_options="default")
+        sought = self._layer.latest.look_up(rows_kept.select(names))
         if self._has_put(sought).any():
             return False
-        is_there = np.arange(kept.num_rows) < count
-        self._put(kept, sought, is_there, ~is_there)
+        is_there = np.arange(rows_kept.num_rows) < count
+        self._put(rows_kept, sought, is_there, ~is_there)
         return True
 
     def changed(self, rows: pa.Table, reduction: Folding, counted: str = "") -> RowChanges | None:
         """Fold rows, each key once, if possible, and return what that changes."""
-        kept = self._finds.rows_as_kept(rows)
-        if kept is None:
+        rows_kept = self._finds.rows_as_kept(rows)
+        if rows_kept is None:
             return None
-        keys = kept.select(list(self._key))
+        keys = rows_kept.select(list(self._key))
         sought = self._layer.latest.look_up(keys)
         if self._has_put(sought).any():
             return None
-        asked, stored = self._among(keys, sought)
+        positions, stored = self._among(keys, sought)
         if self._reaches(stored):
             return None
-        was_put = np.zeros(kept.num_rows, dtype=bool)
-        was_put[asked] = True
+        was_put = np.zeros(rows_kept.num_rows, dtype=bool)
+        was_put[positions] = True
         is_gone = stored[TXID].is_null()
         if self._has_expired:
             is_gone = pc.or_(is_gone, are_over(stored, self._expires, self._until or 0))
         if pc.any(is_gone).as_py():
-            asked, stored = asked[~is_gone.to_numpy()], stored.filter(pc.invert(is_gone))
+            positions, stored = positions[~is_gone.to_numpy()], stored.filter(pc.invert(is_gone))
         stored = stored.drop_columns([TXID]).combine_chunks()  # rows of several chunks are looked for in each
-        after = folded_in(asked, stored, kept, reduction.by_column(list(self._value)))
+        after = folded_in(positions, stored, rows_kept, reduction.by_column(list(self._value)))
         if after is None:
             return None
-        was = np.zeros(kept.num_rows, dtype=bool)
-        was[asked] = True
-        values = stored.select(list(self._value)).take(places(asked, kept.num_rows))
-        before = pa.Table.from_arrays([*keys.columns, *values.columns], schema=kept.schema)
+        was = np.zeros(rows_kept.num_rows, dtype=bool)
+        was[positions] = True
+        values = stored.select(list(self._value)).take(places(positions, rows_kept.num_rows))
+        before = pa.Table.from_arrays([*keys.columns, *values.columns], schema=rows_kept.schema)
         is_there = self._layer.are_there(after, self._until, counted)
         self._put(after, sought, is_there, was_put)
         return RowChanges(before, after, was, is_there)
@@ -130,16 +130,16 @@ class KeyedColumns:
         sought = self._layer.latest.look_up(keys)
         is_left = ~self._has_put(sought)
         if not is_left.all():  # a key that this transaction has put, or one with the same hash
-            some = keys.filter(pa.array(~is_left))
+            removed_keys = keys.filter(pa.array(~is_left))
             of_parts = (
-                KeyNumbers(in_memory(part.rows.rows).select(keys.column_names)).of(some) for part in self._parts
+                KeyNumbers(in_memory(part.rows.rows).select(keys.column_names)).of(removed_keys) for part in self._parts
             )
             is_left[~is_left] = np.max(np.stack(list(of_parts)), axis=0) < 0
         values = [pa.nulls(len(keys), field.type) for field in list(rows.schema)[keys.num_columns :]]
-        gone = self._finds.rows_as_kept(pa.Table.from_arrays([*keys.columns, *values], schema=rows.schema))
-        assert gone is not None, "they were kept"
+        removed_rows = self._finds.rows_as_kept(pa.Table.from_arrays([*keys.columns, *values], schema=rows.schema))
+        assert removed_rows is not None, "they were kept"
         is_there = np.zeros(is_left.sum(), dtype=bool)
-        self._put(gone.filter(pa.array(is_left)), sought.of(is_left), is_there, is_left[is_left])
+        self._put(removed_rows.filter(pa.array(is_left)), sought.of(is_left), is_there, is_left[is_left])
 
     def _among(self, keys: pa.Table, sought: SoughtKeys) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """Return the rows of those of some keys that the state has, or that the group has put or removed.
@@ -147,16 +147,16 @@ class KeyedColumns:
         Returns:
             The position of each row's key, and the rows: key fields, value fields, and txid.
         """
-        asked, put = self._layer.latest.rows_of(sought)
-        parts = [pa.Table.from_batches(put)] if put else []
+        positions, batches = self._layer.latest.rows_of(sought)
+        parts = [pa.Table.from_batches(batches)] if batches else []
         is_left = np.ones(keys.num_rows, dtype=bool)
-        is_left[asked] = False
-        left = np.flatnonzero(is_left)
-        if len(left) or not parts:  # the state knows what no rows look like
-            others, durable = self._layer.rows_among(keys.take(left) if len(left) < len(is_left) else keys)
-            asked = np.concatenate([asked, left[others]])
+        is_left[positions] = False
+        rest = np.flatnonzero(is_left)
+        if len(rest) or not parts:  # the state knows what no rows look like
+            hits, durable = self._layer.rows_among(keys.take(rest) if len(rest) < len(is_left) else keys)
+            positions = np.concatenate([positions, rest[hits]])
             parts.append(durable.select(self._layer.columns))
-        return asked, pa.concat_tables(parts)
+        return positions, pa.concat_tables(parts)
 
     def _reaches(self, rows: pa.Table) -> bool:
         """Return whether some rows include this transaction or a later one."""

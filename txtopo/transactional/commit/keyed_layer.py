@@ -116,8 +116,8 @@ class KeyedLayer(GroupState):
         """Return the value of each key as of the group before: what that has put, or else the durable one."""
         if self.below is not None and self._writing.is_over:
             self.below = None
-        found = None if self.below is None else self.below.at_hand(keys)
-        return super().multi_get(keys) if found is None else found
+        at_hand = None if self.below is None else self.below.at_hand(keys)
+        return super().multi_get(keys) if at_hand is None else at_hand
 
     def at_hand(self, keys: Sequence[Key]) -> list[StateValue | None] | None:
         """Return what the state will store for some keys; None unless all of them were put, by key."""
@@ -228,8 +228,8 @@ class KeyedLayer(GroupState):
         latest = self.latest
         if durable.num_rows:
             durable = durable.filter(pa.array(latest.look_up(durable.select(list(declared.key))).slots < 0))
-        put = [rows.filter(rows[TXID].is_valid()) for rows in latest.over(declared.expires, until)]
-        return pa.concat_tables([durable, *put])  # those without a txid are removed
+        rows_put = [rows.filter(rows[TXID].is_valid()) for rows in latest.over(declared.expires, until)]
+        return pa.concat_tables([durable, *rows_put])  # those without a txid are removed
 
     def _with_expired_values(self, durable: pa.Table, until: int) -> pa.Table:
         declared = self.declared
@@ -238,9 +238,9 @@ class KeyedLayer(GroupState):
         ttl = declared.time_to_live
         expiry = None if ttl is None else ttl.expiry(until, declared.value)
         assert expiry is not None, "some keys have expired"
-        put = {key: value for key, value in self.values.items() if value is not REMOVED and expiry.has(value)}
-        txids = pa.array([self._txids[key] for key in put], pa.int64())
-        rows = self.table_of(list(put), list(put.values())).append_column(pa.field(TXID, pa.int64()), txids)
+        live = {key: value for key, value in self.values.items() if value is not REMOVED and expiry.has(value)}
+        txids = pa.array([self._txids[key] for key in live], pa.int64())
+        rows = self.table_of(list(live), list(live.values())).append_column(pa.field(TXID, pa.int64()), txids)
         return pa.concat_tables([durable.cast(rows.schema), rows])
 
     @property
@@ -269,19 +269,19 @@ class KeyedLayer(GroupState):
     @property
     def written(self) -> KeyedWrites:
         """The values that the group's finished transactions have put by key, in columns."""
-        made = self._writes_of(self.values, list(map(self._txids.__getitem__, self.values)))
+        writes = self._writes_of(self.values, list(map(self._txids.__getitem__, self.values)))
         if self.kind is StateKind.OPAQUE:
-            made = attrs.evolve(made, previous=self.previous(made.keys_put, made.txids, self._before))
-        return made if self._until is None else attrs.evolve(made, until=self._until)
+            writes = attrs.evolve(writes, previous=self.previous(writes.keys_put, writes.txids, self._before))
+        return writes if self._until is None else attrs.evolve(writes, until=self._until)
 
-    def previous(self, keys: Sequence[Key], txids: Sequence[int], put: Mapping[Key, Any]) -> list[Any]:
-        """Return the bare value that each key had before a transaction: the one ``put``, or else the durable one."""
-        missing = [key for key in keys if key not in put]
+    def previous(self, keys: Sequence[Key], txids: Sequence[int], new: Mapping[Key, Any]) -> list[Any]:
+        """Return the bare value that each key had before a transaction: the one ``new``, or else the durable one."""
+        missing = [key for key in keys if key not in new]
         durable = dict(zip(missing, self.multi_get(missing), strict=True)) if missing else {}
         befores = []
         for key, txid in zip(keys, txids, strict=True):
             stored = durable.get(key)
-            befores.append(put.get(key) if stored is None else stored.value_before(txid))
+            befores.append(new.get(key) if stored is None else stored.value_before(txid))
         return [None if before is REMOVED else before for before in befores]
 
     def _writes_of(self, values: Mapping[Key, Any], txids: Sequence[int]) -> KeyedWrites:
@@ -297,9 +297,9 @@ class KeyedLayer(GroupState):
         """Return what the state will store for a key that the group has put; None if it is removed."""
         return self.to_store(key, self._txids[key], self.values[key], self._before)
 
-    def to_store(self, key: Key, txid: int, value: Any, put: Mapping[Key, Any]) -> StateValue | None:
-        """Return what the state will store for a bare value; ``put`` are the values before; None if it is removed."""
+    def to_store(self, key: Key, txid: int, value: Any, new: Mapping[Key, Any]) -> StateValue | None:
+        """Return what the state will store for a bare value; ``new`` are the values before; None if it is removed."""
         if value is REMOVED:
             return None
-        previous = self.previous((key,), (txid,), put)[0] if self.kind is StateKind.OPAQUE else None
+        previous = self.previous((key,), (txid,), new)[0] if self.kind is StateKind.OPAQUE else None
         return stored_value(self.kind, txid, value, previous)

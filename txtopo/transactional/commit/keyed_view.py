@@ -98,14 +98,14 @@ class KeyedGroup(KeyedLayer):
         try:
             if wait(self.parts) and self.failure is None:
                 # None: the state cannot fold these rows, so they are folded here, key by key.
-                made = self.folds.fold([part.rows for part in self.parts], self.parts[0].reduction)
-                if made is not None:
-                    return made
+                folded = self.folds.fold([part.rows for part in self.parts], self.parts[0].reduction)
+                if folded is not None:
+                    return folded
             self.fold_at_once()
-            made = self.folds.fold([part.rows for part in self.parts], None) if self.parts else None
+            folded = self.folds.fold([part.rows for part in self.parts], None) if self.parts else None
         except FailedException as error:
             raise_as_of_state(error)
-        return self.written if made is None else made
+        return self.written if folded is None else folded
 
 
 class KeyedView(TransactionView):
@@ -150,10 +150,10 @@ class KeyedView(TransactionView):
         """Return the stored value of each key, including this transaction's writes."""
         self._begin_by_key()
         missing = [key for key, value in zip(keys, self._at_hand(keys), strict=True) if value is _MISSING]
-        found = dict(zip(missing, self._durable(missing), strict=True)) if missing else {}
-        own, stored = self.own, self._stored
+        durable = dict(zip(missing, self._durable(missing), strict=True)) if missing else {}
+        written, stored = self.own, self._stored
         of_group = self._group.stored if self._expiry is None else self._of_group
-        return [found[key] if key in found else stored(key) if key in own else of_group(key) for key in keys]
+        return [durable[key] if key in durable else stored(key) if key in written else of_group(key) for key in keys]
 
     def put(self, key: Key, value: Any) -> None:
         """Put a value for one key, unless its stored value contains this transaction already."""
@@ -162,11 +162,11 @@ class KeyedView(TransactionView):
     def values_before(self, keys: Sequence[Key]) -> Sequence[Any]:
         """Return the bare value of each key after the transaction before."""
         self._begin_by_key()
-        own, self.own = self.own, {}
+        written, self.own = self.own, {}
         try:
             return self._befores(keys)[0]
         finally:
-            self.own = own
+            self.own = written
 
     def rows_before(self, keys: pa.Table, values: Fields) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """Return the values that those of some keys had after the transaction before, in columns if possible."""
@@ -179,19 +179,19 @@ class KeyedView(TransactionView):
             keys = cast_rows(keys.rename_columns(declared.key.names), declared.key.arrow_schema(), "a key")
         if self._columns is not None:
             group.fold_at_once()
-            found = self._columns.rows_before(keys, values)
-            if found is not None:
-                return found
+            rows_found = self._columns.rows_before(keys, values)
+            if rows_found is not None:
+                return rows_found
         return self._before_by_key(keys, values)
 
     def _before_by_key(self, keys: pa.Table, values: Fields) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        found = self.values_before(joined_columns([python_values(column) for column in keys.columns]))
-        own = np.flatnonzero([value is not None for value in found])
+        befores = self.values_before(joined_columns([python_values(column) for column in keys.columns]))
+        positions = np.flatnonzero([value is not None for value in befores])
         declared = self._group.declared.value
-        columns = split_columns([value for value in found if value is not None], len(declared))
+        columns = split_columns([value for value in befores if value is not None], len(declared))
         by_name, schema = dict(zip(declared, columns, strict=True)), values.arrow_schema()
         arrays = [fitted_array(field.name, by_name[field.name], field.type, "a value of a state") for field in schema]
-        return own, pa.Table.from_arrays(arrays, schema=schema)
+        return positions, pa.Table.from_arrays(arrays, schema=schema)
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key, unless its stored value contains this transaction already."""
@@ -205,8 +205,8 @@ class KeyedView(TransactionView):
         declared = self._group.declared
         is_there = self._group.are_there(rows.rename_columns([*declared.key, *declared.value]), self.until)
         if not is_there.all():
-            gone = rows.filter(pa.array(~is_there)).select(range(len(declared.key)))
-            removed = gone if removed is None else pa.concat_tables([removed.rename_columns(gone.column_names), gone])
+            dead = rows.filter(pa.array(~is_there)).select(range(len(declared.key)))
+            removed = dead if removed is None else pa.concat_tables([removed.rename_columns(dead.column_names), dead])
             rows = rows.filter(pa.array(is_there))
         removed = None if removed is None or not removed.num_rows else removed
         if not rows.num_rows and removed is None:
@@ -222,9 +222,9 @@ class KeyedView(TransactionView):
         """Replace the value of one key; return the stored one if it contains this transaction already."""
         if not self._is_by_key:
             self._begin_by_key()
-        own = self.own
+        written = self.own
         try:
-            old = own.get(key, _MISSING)
+            old = written.get(key, _MISSING)
             if old is _MISSING:
                 old = self._unless_expired(key, self._group.values.get(key, _MISSING))
         except TypeError as error:
@@ -239,7 +239,7 @@ class KeyedView(TransactionView):
                 old = stored.value_before(self.txid)
         if old is REMOVED:
             old = None
-        new = own[key] = function(old)
+        new = written[key] = function(old)
         self._is_unchecked = True
         return new
 
@@ -248,24 +248,24 @@ class KeyedView(TransactionView):
         self._begin_by_key()
         make_new = of_key_and_old(keys, function)
         befores, applied = self._befores(keys)
-        own = self.own
+        written = self.own
         self._is_unchecked = True
         if not applied and len(set(keys)) == len(keys):
             with self.probe.in_sight(befores) as in_sight:
                 results = list(map(make_new, keys, in_sight))
-            own.update(zip(keys, results, strict=True))
+            written.update(zip(keys, results, strict=True))
             return results
         # Some key occurs twice, or its stored value contains this transaction already.
-        seen: set[Key] = set()
+        seen_keys: set[Key] = set()
         results = []
         with self.probe.in_sight(keys) as keys_in_sight:
             for key, before in zip(keys_in_sight, befores, strict=True):
                 if key in applied:
                     results.append(applied[key])
                     continue
-                own[key] = make_new(key, own[key] if key in seen else before)
-                seen.add(key)
-                results.append(own[key])
+                written[key] = make_new(key, written[key] if key in seen_keys else before)
+                seen_keys.add(key)
+                results.append(written[key])
         return results
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
@@ -284,9 +284,9 @@ class KeyedView(TransactionView):
         self.probe.step()
         columns, reduction = self._in_columns(), Reduction.of(function)
         if columns is not None and isinstance(reduction, Reductions):
-            made = columns.changed(rows, reduction, counted)
-            if made is not None:
-                return made
+            changes = columns.changed(rows, reduction, counted)
+            if changes is not None:
+                return changes
         return self._changed_by_key(rows, function, counted)
 
     def _in_columns(self) -> KeyedColumns | None:
@@ -309,9 +309,9 @@ class KeyedView(TransactionView):
         changed = list(befores)
         before, after = (self._group.table_of(changed, [each[key] for key in changed]) for each in (befores, afters))
         is_there = self._group.are_there(after, self.until, counted)
-        gone = [key for key, there in zip(changed, is_there.tolist(), strict=True) if not there]
-        if gone:
-            self.multi_remove(gone)
+        removed = [key for key, there in zip(changed, is_there.tolist(), strict=True) if not there]
+        if removed:
+            self.multi_remove(removed)
         was = np.array([befores[key] is not None for key in changed], dtype=bool)
         return RowChanges(before, after, was, is_there)
 
@@ -333,8 +333,8 @@ class KeyedView(TransactionView):
         if rows.num_rows and columns is not None:
             columns.remove(rows)
         elif rows.num_rows:
-            gone = joined_columns([python_values(rows[name]) for name in keys])
-            self.multi_remove([key for key in gone if key not in self.own])  # unless this transaction has put it
+            dead = joined_columns([python_values(rows[name]) for name in keys])
+            self.multi_remove([key for key in dead if key not in self.own])  # unless this transaction has put it
         return rows
 
     def fold_rows(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
@@ -396,14 +396,14 @@ class KeyedView(TransactionView):
     def _put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
         self._begin_by_key()
         try:
-            put = dict(zip(keys, values, strict=True))
+            values_by_key = dict(zip(keys, values, strict=True))
         except TypeError as error:
             self._refuse(keys, error)
         if self._group.reached >= self.txid:
             applied = self._befores(keys)[1]
-            put = {key: value for key, value in put.items() if key not in applied}
-        self.own.update(put)
-        self._is_unchecked = self._is_unchecked or bool(put)
+            values_by_key = {key: value for key, value in values_by_key.items() if key not in applied}
+        self.own.update(values_by_key)
+        self._is_unchecked = self._is_unchecked or bool(values_by_key)
 
     def _bare(self, value: Any) -> Any:
         """Return the bare value; bolts may put the stored value that ``get`` returned, as in Storm."""
@@ -429,11 +429,11 @@ class KeyedView(TransactionView):
             stored = self._durable(missing)
             durable = values_before(self.txid, stored)  # in bulk; None: some value contains this transaction already
             if durable is None:
-                known = [(key, each) for key, each in zip(missing, stored, strict=True) if each is not None]
-                applied = {key: each.value for key, each in known if each.is_applied(self.txid)}
+                known_pairs = [(key, each) for key, each in zip(missing, stored, strict=True) if each is not None]
+                applied = {key: each.value for key, each in known_pairs if each.is_applied(self.txid)}
                 durable = [None if each is None else each.value_before(self.txid) for each in stored]
-            others = iter(durable)
-            befores = [next(others) if each is _MISSING else each for each in befores] if befores else durable
+            durable_values = iter(durable)
+            befores = [next(durable_values) if each is _MISSING else each for each in befores] if befores else durable
         if self._group.has_removed or self._expiry is not None:
             befores = [None if each is REMOVED else each for each in befores]
         return befores, applied
@@ -441,17 +441,17 @@ class KeyedView(TransactionView):
     def _at_hand(self, keys: Sequence[Key]) -> list[Any]:
         """Return the bare value of each key that this transaction or an earlier one of the group has put."""
         try:
-            found: Iterable[Any] = map(self._group.values.get, keys, repeat(_MISSING))
+            values_found: Iterable[Any] = map(self._group.values.get, keys, repeat(_MISSING))
             if self._expiry is not None:
-                found = map(self._unless_expired, keys, found)
-            return list(map(self.own.get, keys, found) if self.own else found)
+                values_found = map(self._unless_expired, keys, values_found)
+            return list(map(self.own.get, keys, values_found) if self.own else values_found)
         except TypeError as error:
             self._refuse(keys, error)
 
     def _durable(self, keys: Sequence[Key]) -> Sequence[StateValue | None]:
         self.probe.step()
-        found = self._group.multi_get(keys)
-        return found if self._expiry is None else list(map(self._alive, found))
+        values_found = self._group.multi_get(keys)
+        return values_found if self._expiry is None else list(map(self._alive, values_found))
 
     def _refuse(self, keys: Sequence[Key], error: TypeError) -> NoReturn:
         """Raise what the state says of an unhashable key, which is clearer, or else the error itself."""

@@ -61,9 +61,9 @@ class PendingRows(ExpiresRows):
 
     def take(self, until: int) -> pa.Table:
         """Take out all rows up to a time, and return them; none if they are taken already."""
-        found = self.expired(self._taken, until)
+        expired = self.expired(self._taken, until)
         self._taken = max(self._taken, until)
-        return found
+        return expired
 
     def holds_now(self, keys: pa.Table) -> pa.BooleanArray:
         """Return for each key whether it has a row that is not taken; see :meth:`MapState.holds`."""

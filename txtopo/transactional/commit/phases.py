@@ -88,15 +88,15 @@ def run_commit_phases(  # noqa: PLR0913, PLR0917 - running is made of that many 
     assigned: Sequence[AssignedAttempt],
     load_carried: LoadCarried,
     probe: ProgressProbe | None = None,
-    begun: Phases | None = None,
+    started: Phases | None = None,
 ) -> GroupOutcome:
     """Run the commit phases of a group, whose attempts are in txid order, until one fails. Writes nothing.
 
-    ``begun`` are those of its first transactions that have run already.
+    ``started`` are those of its first transactions that have run already.
     """
     probe = probe or ProgressProbe()
     with probe.current():
-        phases = begun or Phases(task_factory, states, probe)
+        phases = started or Phases(task_factory, states, probe)
         failed, failure = None, None
         for attempt in assigned[len(phases.finished) :]:
             try:
@@ -105,7 +105,7 @@ def run_commit_phases(  # noqa: PLR0913, PLR0917 - running is made of that many 
                 failed, failure = attempt.attempt, error
                 break
         try:
-            written = {name: state.writes() for name, state in phases.states.items()}
+            writes_by_state = {name: state.writes() for name, state in phases.states.items()}
         except RuleError as error:
             # Only an error that fold_at_once() keeps names the transaction at fault.
             if all(state.failure is not error for state in phases.states.values()):
@@ -116,7 +116,7 @@ def run_commit_phases(  # noqa: PLR0913, PLR0917 - running is made of that many 
             error.attempt = assigned[at].attempt.attempt
             before = run_commit_phases(task_factory, states, assigned[:at], load_carried, probe)
             return attrs.evolve(before, failed=assigned[at].attempt, failure=error)
-        writes = {name: each for name, each in written.items() if each}
+        writes = {name: each for name, each in writes_by_state.items() if each}
         return GroupOutcome(
             tuple(phases.finished), writes, failed, failure, phases.fingerprints, phases.readings, phases.states
         )

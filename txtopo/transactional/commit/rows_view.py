@@ -92,9 +92,9 @@ class RowsView(TransactionView):
 
     def take_expired(self, until: int) -> pa.Table:
         """Take out all rows that expire up to a time, and return them."""
-        taken = self._of_expiring(lambda pending: pending.take(until))
-        self._rows_to_write.append(TransactionRows(self.txid, taken.slice(0, 0), RowsMode.TAKE, until))
-        return taken
+        expired_rows = self._of_expiring(lambda pending: pending.take(until))
+        self._rows_to_write.append(TransactionRows(self.txid, expired_rows.slice(0, 0), RowsMode.TAKE, until))
+        return expired_rows
 
     def taken_until(self) -> int | None:
         """Return the time up to which rows are taken; None if none are."""

@@ -37,14 +37,14 @@ class Try:
 
 
 def tries(
-    sleep: Callable[[float], None], txid: int, done: str, what_now: str, retry_secs: float = 0.0
+    sleep: Callable[[float], None], txid: int, step: str, what_now: str, retry_secs: float = 0.0
 ) -> Iterator[Try]:
     """Yield contexts to read or write tables in, until one ends without a FailedException.
 
     Args:
         sleep: pauses before the next one.
         txid: the transaction.
-        done: what is done to a table, for messages.
+        step: what is done to a table, for messages.
         what_now: what a failure leaves, and what to do.
         retry_secs: for how long it is tried, if longer than 3 s.
 
@@ -59,10 +59,10 @@ def tries(
             return
         if pause_secs is None:
             raise StopError(
-                f"a table could not be {done} in {count} tries; {what_now}", txid=txid, cause=str(attempt.failure)
+                f"a table could not be {step} in {count} tries; {what_now}", txid=txid, cause=str(attempt.failure)
             ) from attempt.failure
         why = without_secrets(str(attempt.failure))
-        logger.warning("a table can't be %s for transaction %d; trying again: %s", done, txid, why)
+        logger.warning("a table can't be %s for transaction %d; trying again: %s", step, txid, why)
         sleep(pause_secs)
 
 
@@ -70,10 +70,10 @@ def _pauses(retry_secs: float) -> Iterator[float | None]:
     """Yield the pause after each try: 0.2, 0.4, 0.8 and 1.6 seconds, then 5 each time, and None after the last try."""
     for count in range(WRITE_TRIES_MAX - 1):
         yield WRITE_RETRY_SECS * 2**count
-    left = retry_secs - 3.0
-    while left > 0:
-        yield min(left, _LONG_PAUSE_SECS)
-        left -= _LONG_PAUSE_SECS
+    secs_left = retry_secs - 3.0
+    while secs_left > 0:
+        yield min(secs_left, _LONG_PAUSE_SECS)
+        secs_left -= _LONG_PAUSE_SECS
     yield None
 
 

@@ -181,7 +181,7 @@ from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.pending import Pending
 from txtopo.transactional.core.record.facts import Fact, Trouble
 from txtopo.transactional.core.record.history import HistoryEvent
-from txtopo.transactional.core.record.telling import Telling
+from txtopo.transactional.core.record.telling import FactCollector
 from txtopo.transactional.core.transactions import Transaction
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger
 
@@ -204,7 +204,7 @@ class Coordinator:
         self._source_answer_is_stale = False
         self._stopping: actions.Stop | None = None
         self._stopped = False
-        self._telling = Telling()
+        self._facts = FactCollector()
         self._actions: list[actions.Action] = []
         """What to do about the events of this call."""
         self._is_cluster_well = True
@@ -220,7 +220,7 @@ class Coordinator:
         Pass events that arrive together in one call: all transactions that a job has processed can then commit in one
         group. ``at_secs`` is the moment of the facts, on the run's clock; no decision depends on it.
         """
-        self._telling.begin(at_secs)
+        self._facts.begin(at_secs)
         if self._stopped:
             return []
         self._actions = []
@@ -249,7 +249,7 @@ class Coordinator:
     @property
     def facts(self) -> Sequence[Fact]:
         """What has happened to transactions in the last call of :meth:`handle`, in order."""
-        return self._telling.facts
+        return self._facts.facts
 
     def metadata_of(self, txid: int) -> Any:
         """Return the metadata of a pending transaction, or of the last committed one."""
@@ -286,7 +286,7 @@ class Coordinator:
                 self._failed(event)
             case events.JobEnded():
                 self._jobs.learn(event.job_id, event.elapsed_ms)
-                self._telling.of_run(HistoryEvent.JOB_ENDED, job_id=event.job_id)
+                self._facts.of_run(HistoryEvent.JOB_ENDED, job_id=event.job_id)
                 self._end_job(event.job_id, "its job ended without an answer for it")
             case events.JobLost():
                 self._lose_job(event)
@@ -320,9 +320,9 @@ class Coordinator:
         self._now_ms = event.now_ms
         self._jobs = JobsInFlight(self.limits, event.transaction_us)
         self._pending = Pending(self.limits, event.committed)
-        for begun in event.begun:
-            self._pending.begin(begun)
-        self._telling.begun(HistoryEvent.RECOVERED, event.begun)
+        for metadata in event.begun:
+            self._pending.begin(metadata)
+        self._facts.begun(HistoryEvent.RECOVERED, event.begun)
 
     def _begin(self, event: events.MetadataCreated) -> None:
         self._source_asked = False
@@ -334,7 +334,7 @@ class Coordinator:
         self._source = event.source
         for transaction in event.begun:
             self._pending.begin(transaction)
-        self._telling.begun(HistoryEvent.BEGUN, event.begun)
+        self._facts.begun(HistoryEvent.BEGUN, event.begun)
         if event.begun and self.limits.spout.keeps_begun:
             self._do(actions.SaveMetadata(event.begun))
 
@@ -361,7 +361,7 @@ class Coordinator:
         self._record_begun(transaction.job_id)
         transaction.move(Trigger.PROCESSED)
         transaction.tuples = event.tuples
-        self._telling.processed(event)
+        self._facts.processed(event)
         transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
         transaction.tries.is_unproven = False
         self._jobs.lost_in_a_row = 0  # Spark can run jobs, so earlier losses are not "in a row" any more
@@ -384,7 +384,7 @@ class Coordinator:
         for transaction in self._pending.live([event.attempt]):
             if transaction.status is Status.WRITING_DEAD_LETTER:
                 # Writing the dead letter failed; that is no further failure of the transaction.
-                self._telling.trouble(transaction, HistoryEvent.FAILED, event.error)
+                self._facts.trouble(transaction, HistoryEvent.FAILED, event.error)
                 transaction.move(Trigger.FAIL)
                 continue
             self._record_begun(transaction.job_id)
@@ -404,7 +404,7 @@ class Coordinator:
         self._stop_by(event.error, event.attempt)
         for transaction in self._pending.live(() if event.attempt is None else [event.attempt]):
             component = getattr(event.error, "component", None)
-            self._telling.trouble(transaction, HistoryEvent.FAILED, str(event.error), component)
+            self._facts.trouble(transaction, HistoryEvent.FAILED, str(event.error), component)
             transaction.move(Trigger.FAIL)
 
     def _fail(self, transaction: Transaction, event: events.Failed, *, was_emitted: bool = False) -> None:
@@ -413,7 +413,7 @@ class Coordinator:
         # A run that stops for an error reports only that.
         is_counted = self._stopping is None or self._stopping.error is None
         trouble = Trouble(
-            self._telling.at_secs,
+            self._facts.at_secs,
             HistoryEvent.FAILED,
             (event.attempt.txid,),
             (event.attempt,),
@@ -423,7 +423,7 @@ class Coordinator:
             times=transaction.tries.failed_attempts if is_counted else 0,
             is_logged=event.is_logged,
         )
-        self._telling.tell(trouble)
+        self._facts.tell(trouble)
         transaction.move(Trigger.FAIL)
         self._give_up_if_due(transaction, was_emitted=was_emitted)
         # A given-up transaction stays pending until its turn to end; only later ones may have to begin again.
@@ -442,7 +442,7 @@ class Coordinator:
         )
         can_skip = can_skip and tries.failures >= tries.outages
         if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
-            self._telling.trouble(transaction, HistoryEvent.GIVEN_UP)
+            self._facts.trouble(transaction, HistoryEvent.GIVEN_UP)
             transaction.move(Trigger.GIVE_UP)
         elif gives_up:
             self._stop(actions.StopReason.FAILED, self._poison(transaction))
@@ -450,7 +450,7 @@ class Coordinator:
     def _roll_back(self, first_txid: int, failed_txid: int) -> None:
         for transaction in [each for each in self._pending if each.txid >= first_txid]:
             if transaction.txid != failed_txid:
-                self._telling.trouble(
+                self._facts.trouble(
                     transaction, HistoryEvent.ROLLED_BACK, f"it follows transaction {failed_txid}, which failed"
                 )
             if transaction.status is Status.PROCESSING:
@@ -465,7 +465,7 @@ class Coordinator:
             self._source = events.SourceStatus.READY
 
     def _lose_job(self, event: events.JobLost) -> None:
-        self._telling.of_run(HistoryEvent.JOB_LOST, job_id=event.job_id)
+        self._facts.of_run(HistoryEvent.JOB_LOST, job_id=event.job_id)
         if self._jobs.is_expected(event.job_id) and not self._is_to_blame(event.job_id):
             self._jobs.record_lost(event.job_id)
         self._end_job(event.job_id, event.error)
@@ -518,27 +518,27 @@ class Coordinator:
             self._fail(transaction, events.Failed(transaction.attempt, error))
 
     def _commit(self, event: events.Committed) -> None:
-        what, tuples = HistoryEvent.COMMITTED, []
+        history_event, tuples = HistoryEvent.COMMITTED, []
         for attempt in event.attempts:
             transaction = self._pending.first
             if transaction is None or not transaction.is_live(attempt):
                 raise InternalError(f"{attempt} committed out of turn, after {self.committed}")
             if transaction.status is Status.WRITING_DEAD_LETTER:  # which is alone in its group
-                what = HistoryEvent.DEAD_LETTER_WRITTEN
+                history_event = HistoryEvent.DEAD_LETTER_WRITTEN
             tuples.append(transaction.tuples)
             transaction.move(Trigger.COMMITTED)
             self._pending.commit(transaction)
         if event.attempts:
-            self._telling.committed(what, event.attempts, tuple(tuples), event.measures)
+            self._facts.committed(history_event, event.attempts, tuple(tuples), event.measures)
             self._do(actions.CleanUp(self.committed))
 
     def _end_group(self, event: events.GroupEnded) -> None:
         if event.group_id != self._group:
             raise InternalError(f"commit group {event.group_id} ended, {self._group} is in flight")
         for transaction in self._pending.of_status(Status.COMMITTING, Status.WRITING_DEAD_LETTER):
-            self._telling.trouble(transaction, HistoryEvent.RETURNED)
+            self._facts.trouble(transaction, HistoryEvent.RETURNED)
             transaction.move(Trigger.RETURN)
-        self._telling.of_run(HistoryEvent.GROUP_ENDED, group_id=event.group_id, measures=event.measures)
+        self._facts.of_run(HistoryEvent.GROUP_ENDED, group_id=event.group_id, measures=event.measures)
         self._group = None
         self._gather_until_ms = self._now_ms + event.gather_ms
 
@@ -590,7 +590,7 @@ class Coordinator:
 
     def _stop_by(self, error: Exception, attempt: TransactionAttempt | None = None) -> None:
         """Stop for an error that is no attempt's failure, perhaps found in an attempt."""
-        self._telling.stopped(error, attempt)
+        self._facts.stopped(error, attempt)
         self._stop(actions.StopReason.FAILED, error)
 
     def _finish(self, stop: actions.Stop) -> None:
@@ -618,8 +618,8 @@ class Coordinator:
                 self._renew(transaction)
             self._group = self._take_group_id()
             failures = [transaction.tries.error for transaction in group]
-            told = zip(_assigned(group), failures, strict=True)
-            self._do(actions.Commit(self._group, tuple(attrs.evolve(attempt, failure=why) for attempt, why in told)))
+            pairs = zip(_assigned(group), failures, strict=True)
+            self._do(actions.Commit(self._group, tuple(attrs.evolve(attempt, failure=why) for attempt, why in pairs)))
 
     def _is_gathering(self, group: Sequence[Transaction]) -> bool:
         """Whether a group waits for further transactions."""

@@ -75,13 +75,13 @@ class Pending:
         transaction = self.by_txid.get(txid)
         return transaction is not None and transaction.job_id == job_id and transaction.status is Status.PROCESSING
 
-    def begin(self, begun: TransactionMetadata) -> None:
+    def begin(self, metadata: TransactionMetadata) -> None:
         """Add the next transaction."""
         last = self.last_begun.txid
-        if begun.txid != last + 1:
-            raise InternalError(f"transaction {begun.txid} begun after {last}")
-        tries = self.tries.setdefault(begun.txid, Tries())
-        self.by_txid[begun.txid] = Transaction(begun.txid, begun.metadata, begun.planned, tries)
+        if metadata.txid != last + 1:
+            raise InternalError(f"transaction {metadata.txid} begun after {last}")
+        tries = self.tries.setdefault(metadata.txid, Tries())
+        self.by_txid[metadata.txid] = Transaction(metadata.txid, metadata.metadata, metadata.planned, tries)
 
     def forget(self, transaction: Transaction) -> None:
         """Take the last one out, which has to begin again."""

@@ -104,11 +104,11 @@ class JobPlanner:
     def judging(self, job: Job) -> AttemptJudge:
         """Return what judges the attempts of a job as their reports come."""
 
-        def note(tuples_max: int) -> None:
+        def record_size(tuples_max: int) -> None:
             self._tuples = tuples_max
 
         judge = functools.partial(self._judge_attempt, job.layout)
-        return AttemptJudge(job, judge, note, in_order=self._plan.emits_in_turn)
+        return AttemptJudge(job, judge, record_size, in_order=self._plan.emits_in_turn)
 
     def _choose_layout(self, attempts: tuple[AssignedAttempt, ...]) -> Layout:
         if not runs_together(self._plan) or self._layout == "spread":

@@ -156,13 +156,13 @@ class CoordinatorState:
         """What waits for the next write, by name; the committed mark comes first."""
         self._apart: NotePlace | None = None
         """Where the last group's note lies, if elsewhere; it is removed once the store has that it is committed."""
-        known = self.values.read(INCARNATION, str)
-        written = self.values.read(FORMAT, Format) or (COORDINATOR_STATE if known is None else FIRST)
-        refuse_other(f"the coordinator state of topology {topology_id!r}", written, COORDINATOR_STATE)
-        self.is_begun = known is not None
+        incarnation_read = self.values.read(INCARNATION, str)
+        stored_format = self.values.read(FORMAT, Format) or (COORDINATOR_STATE if incarnation_read is None else FIRST)
+        refuse_other(f"the coordinator state of topology {topology_id!r}", stored_format, COORDINATOR_STATE)
+        self.is_begun = incarnation_read is not None
         """Whether the incarnation is durable; otherwise this process has just drawn it."""
         # A drawn one becomes durable in begin(): until then a crash leaves nothing, and the next start draws another.
-        self.incarnation = known or uuid.uuid4().hex
+        self.incarnation = incarnation_read or uuid.uuid4().hex
         self.spouts: Mapping[str, str] = self.values.read(SPOUTS, dict) or {}
         """The kind of each spout, ``repeatable`` or ``opaque``, by its id, as the last run had them."""
         self.folds: Folds = self.values.read(FOLDS, dict[str, dict[str, tuple[str, int]]]) or {}
@@ -196,7 +196,7 @@ class CoordinatorState:
         incarnation: str,
         mark: CommittedMark,
         spouts: Mapping[str, str],
-        begun: Sequence[TransactionMetadata] = (),
+        transactions: Sequence[TransactionMetadata] = (),
         source: Mapping[str, bytes] | None = None,
         folds: Folds | None = None,
     ) -> None:
@@ -206,7 +206,7 @@ class CoordinatorState:
             incarnation: the topology's.
             mark: the last committed transaction.
             spouts: the kind of each spout.
-            begun: the transactions after it that are begun.
+            transactions: the transactions after it that are begun.
             source: the values of the spouts' coordinators, by path below their own.
             folds: what is folded into its tables.
         """
@@ -218,7 +218,7 @@ class CoordinatorState:
                 _of_begun(transaction.txid): encoded(transaction.metadata)
                 if transaction.planned == NEVER
                 else _encode_begun(transaction)
-                for transaction in begun
+                for transaction in transactions
             },
             FORMAT: encoded(to_json(COORDINATOR_STATE)),
             COMMITTED: encoded(to_json(mark)),
@@ -247,16 +247,16 @@ class CoordinatorState:
 
     def begun_as_far_as_known(self) -> tuple[TransactionMetadata, ...]:
         """Return the begun transactions of which there is metadata, in txid order; some may be committed already."""
-        begun: list[TransactionMetadata] = []
+        transactions: list[TransactionMetadata] = []
         latest_ms = time.time_ns() // 1_000_000
         # Names have 20 digits, so their order is that of the txids.
         for name in reversed(self.values.children(METADATA)):
             value = self.values.raw(_of_begun(int(name)))
             if value is not None:  # otherwise it was committed just now
                 with naming_damage(self.values.path(_of_begun(int(name)))):
-                    begun.append(_decode_begun(int(name), value, latest_ms))
-                latest_ms = begun[-1].planned.at_ms
-        return tuple(reversed(begun))
+                    transactions.append(_decode_begun(int(name), value, latest_ms))
+                latest_ms = transactions[-1].planned.at_ms
+        return tuple(reversed(transactions))
 
     def forget_begun(self) -> None:
         """Let all transactions that are begun and not decided begin anew."""
@@ -323,8 +323,8 @@ class CoordinatorState:
 
         The write needs the lead, so the values that were read are current.
         """
-        told = [] if folds is None or folds == self.folds else [self.values.put(FOLDS, folds)]
-        self.values.write([self.values.put(RECOVERED, self.epoch), *told])
+        folds_put = [] if folds is None or folds == self.folds else [self.values.put(FOLDS, folds)]
+        self.values.write([self.values.put(RECOVERED, self.epoch), *folds_put])
         self.folds = self.folds if folds is None else folds
 
     def add_folds(self, folds: Folds) -> None:
@@ -335,8 +335,8 @@ class CoordinatorState:
 
     def timeline(self) -> Timeline:
         """Return the last epoch that the state knows of, and the turns up to it."""
-        known = self.values.read(TIMELINE, Timeline) or Timeline()
-        return attrs.evolve(known, epoch=max(known.epoch, self.values.read(RECOVERED, int) or 0))
+        timeline = self.values.read(TIMELINE, Timeline) or Timeline()
+        return attrs.evolve(timeline, epoch=max(timeline.epoch, self.values.read(RECOVERED, int) or 0))
 
     def commit(self, mark: CommittedMark, first: int) -> None:
         """Count the transactions from ``first`` to that of ``mark`` as committed; the next write makes it durable.
@@ -344,8 +344,8 @@ class CoordinatorState:
         All states of their group must be published. A crash before that write leaves the group's note above the mark:
         the next leader finds every state published, and sets the same mark.
         """
-        gone = [_of_begun(txid) for txid in range(first, mark.txid + 1)]
-        gone += [] if self._apart is None else self._large_notes.parts_of(mark.txid, self._apart)
+        committed_paths = [_of_begun(txid) for txid in range(first, mark.txid + 1)]
+        committed_paths += [] if self._apart is None else self._large_notes.parts_of(mark.txid, self._apart)
         with self._lock:
             # The mark goes first. If a store splits the step and a crash comes in between, begun() ignores the metadata
             # that is left.
@@ -353,7 +353,7 @@ class CoordinatorState:
             self._waiting = {
                 COMMITTED: self.values.put(COMMITTED, to_json(mark)),
                 **self._waiting,
-                **{name: self.values.delete(name) for name in gone},
+                **{name: self.values.delete(name) for name in committed_paths},
             }
 
     def flush(self) -> None:
@@ -412,8 +412,8 @@ def committed_in(store: Store, topology_id: str) -> CommittedMark | None:
     return value_in(store, f"{topology_id}/{COMMITTED}", CommittedMark)
 
 
-def _encode_begun(begun: TransactionMetadata) -> bytes:
-    return encoded(begun.metadata) + b"\n" + encoded(to_json(begun.planned))
+def _encode_begun(transaction: TransactionMetadata) -> bytes:
+    return encoded(transaction.metadata) + b"\n" + encoded(to_json(transaction.planned))
 
 
 def _decode_begun(txid: int, value: bytes, latest_ms: int) -> TransactionMetadata:

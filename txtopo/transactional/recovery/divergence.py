@@ -145,15 +145,15 @@ class CoordinatorRecord:
 
     def incomplete(self, names: Iterable[str], optional: Collection[str]) -> dict[str, DivergenceKind]:
         """Return the states that were not in the topology at every committed transaction, by name."""
-        found = {}
+        states = {}
         for name in names:
             mark = self.committed.states.get(name)
             # Before the first commit, a new state has missed nothing.
             if name in optional or (mark is None and not self.committed.txid):
                 continue
             if mark is None or mark.left_after is not None:
-                found[name] = DivergenceKind.NEW if mark is None else DivergenceKind.AWAY
-        return found
+                states[name] = DivergenceKind.NEW if mark is None else DivergenceKind.AWAY
+        return states
 
     def allowed(self, name: str) -> set[int]:
         """Return the txids that a state's table may be at; 0 if nothing was written."""
@@ -214,15 +214,15 @@ def find_incomplete(
     txid = record.committed.txid
     pairs = ",".join(f"{name}={txid}" for name in incomplete)
     which = " and ".join(map(repr, incomplete))
-    them = "it" if len(incomplete) == 1 else "them"
+    pronoun = "it" if len(incomplete) == 1 else "them"
     new = [name for name, kind in incomplete.items() if kind is DivergenceKind.NEW]
     backfill = "".join(f"; or run 'txtopo backfill MODULE {name}', which gives it its history" for name in new)
     way_out = (
-        f"Take {which} out of the topology again{backfill}; or start {them} empty from here on, with "
+        f"Take {which} out of the topology again{backfill}; or start {pronoun} empty from here on, with "
         f"{START_EMPTY}={pairs}, which 'txtopo audit' shows for ever; or run 'txtopo repair' with this topology: it "
         f"goes back to where the topology had all of its states, if it can, or starts anew with --start-anew."
     )
-    found = []
+    divergences = []
     for name, kind in incomplete.items():
         where = f"state {name!r} of topology {record.topology_id!r}"
         if kind is DivergenceKind.NEW:
@@ -237,8 +237,8 @@ def find_incomplete(
                 f"{where} was left out of the topology after transaction {left}, and the coordinator state is at "
                 f"transaction {txid}, so it lacks the part of all transactions in between"
             )
-        found.append(Divergence(kind, name, text, way_out=way_out))
-    return found
+        divergences.append(Divergence(kind, name, text, way_out=way_out))
+    return divergences
 
 
 def find_refolded(
@@ -248,14 +248,14 @@ def find_refolded(
 
     ``record`` has no group in progress; the states ``to_begin`` are begun empty.
     """
-    found = []
-    for name, told in folds.items():
+    divergences = []
+    for name, folds_now in folds.items():
         mark = record.committed.states.get(name)
         if mark is None or not mark.txid or name in to_begin:  # 0: it went back to before its first one
             continue
-        known = record.folds.get(mark.identity, {})
-        for column, how in told.items():
-            before, after = known.get(column, (how, 0))
+        folds_before = record.folds.get(mark.identity, {})
+        for column, how in folds_now.items():
+            before, after = folds_before.get(column, (how, 0))
             if before == how or mark.txid <= after:
                 continue
             text = (
@@ -266,19 +266,19 @@ def find_refolded(
                 "Let the code make it as before; or give the column, or the state and its table, another name; or go "
                 "back to before its first transaction with 'txtopo rewind'"
             )
-            found.append(Divergence(DivergenceKind.REFOLDED, name, text, mark.txid, way_out))
-    return found
+            divergences.append(Divergence(DivergenceKind.REFOLDED, name, text, mark.txid, way_out))
+    return divergences
 
 
 def find_mismatched(record: CoordinatorRecord, opened: Mapping[str, OpenedState]) -> list[Divergence]:
     """Return the mismatches of opened states by identity and txid, also for states without a table to inspect."""
-    found = []
+    divergences = []
     for name, state in opened.items():
         last = state.last_txid
         for kind, what in (*_exchanged(record, name, state.identity, last), *_off_txid(record, name, last))[:1]:
             text = f"state {name!r} of topology {record.topology_id!r}: its table is at transaction {last or 0}{what}"
-            found.append(Divergence(kind, name, text, last))
-    return found
+            divergences.append(Divergence(kind, name, text, last))
+    return divergences
 
 
 def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
@@ -292,8 +292,8 @@ def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
 
 def refuse_two_timelines(coordinator_state: CoordinatorState, tables: Mapping[str, StateTable]) -> None:
     """Refuse tables of another timeline; they may be further than the coordinator state, as the topology may run."""
-    found = find_divergences(CoordinatorRecord.of(coordinator_state, coordinator_state.epoch), tables)
-    refuse([divergence for divergence in found if divergence.kind is DivergenceKind.OTHER_TIMELINE])
+    divergences = find_divergences(CoordinatorRecord.of(coordinator_state, coordinator_state.epoch), tables)
+    refuse([divergence for divergence in divergences if divergence.kind is DivergenceKind.OTHER_TIMELINE])
 
 
 def _by_cause(divergences: Sequence[Divergence]) -> Iterator[str]:
@@ -301,44 +301,44 @@ def _by_cause(divergences: Sequence[Divergence]) -> Iterator[str]:
     groups: dict[tuple[DivergenceKind, str], list[Divergence]] = {}
     for divergence in divergences:
         groups.setdefault((divergence.kind, divergence.what or divergence.text), []).append(divergence)
-    for (_, what), own in groups.items():
-        if len(own) == 1:
-            yield own[0].text
+    for (_, text), states in groups.items():
+        if len(states) == 1:
+            yield states[0].text
             continue
         names, addresses = (
-            " and ".join(repr(divergence.state) for divergence in own),
-            ", ".join(divergence.address for divergence in own),
+            " and ".join(repr(divergence.state) for divergence in states),
+            ", ".join(divergence.address for divergence in states),
         )
-        txids = sorted({divergence.txid or 0 for divergence in own})
+        txids = sorted({divergence.txid or 0 for divergence in states})
         at = f"transaction {txids[0]}" if len(txids) == 1 else f"transactions {txids[0]} to {txids[-1]}"
-        yield f"states {names}: each of their tables, {addresses}, is at {at}{what}"
+        yield f"states {names}: each of their tables, {addresses}, is at {at}{text}"
 
 
 def _compared(record: CoordinatorRecord, name: str, table: StateTable, *, is_to_begin: bool) -> Divergence | None:
-    where, known = f"state {name!r} of topology {record.topology_id!r}", record.text(name)
+    where, record_text = f"state {name!r} of topology {record.topology_id!r}", record.text(name)
     try:
-        found = table.describe()
+        description = table.describe()
     except DivergenceError as error:
-        text = f"{where}: {error.message.rstrip('.')}; {known}"
+        text = f"{where}: {error.message.rstrip('.')}; {record_text}"
         return Divergence(DivergenceKind.NO_TABLE_OF_OURS, name, text, error.txid)
-    if found is None:
+    if description is None:
         mark = record.committed.states.get(name)
         if is_to_begin or mark is None or mark.txid is None:  # nothing was written to it, so opening may make a new one
             return None
         text = (
             f"{where}: its table, {table.address}, is gone, or elsewhere if the state's path has changed: then move it "
-            f"here; a new one would be at transaction 0; {known}"
+            f"here; a new one would be at transaction 0; {record_text}"
         )
         return Divergence(DivergenceKind.MISSING, name, text)
     # A newer epoch has opened it: the store was restored or is a copy, and another coordinator may write the table.
-    is_newer = found.incarnation == record.incarnation and found.epoch > record.epoch_max
-    may_go = is_to_begin and _is_own(record, name, found) and not is_newer
-    mismatch = None if may_go else _mismatch(record, name, found, table)
+    is_newer = description.incarnation == record.incarnation and description.epoch > record.epoch_max
+    may_go = is_to_begin and _is_own(record, name, description) and not is_newer
+    mismatch = None if may_go else _mismatch(record, name, description, table)
     if mismatch is None:
         return None
     kind, what = mismatch
-    last = found.last_txid
-    damage = "" if found.damage is None else f"; {found.damage}"
+    last = description.last_txid
+    damage = "" if description.damage is None else f"; {description.damage}"
     text = f"{where}: its table, {table.address}, is at transaction {last or 0}{what}{damage}"
     match kind:
         case DivergenceKind.OTHER_TIMELINE:
@@ -357,45 +357,45 @@ _Mismatches = Iterator[tuple[DivergenceKind, str]]
 
 
 def _mismatch(
-    record: CoordinatorRecord, name: str, found: TableDescription, table: StateTable
+    record: CoordinatorRecord, name: str, description: TableDescription, table: StateTable
 ) -> tuple[DivergenceKind, str] | None:
-    last = found.last_txid
+    last = description.last_txid
     looks = (
-        _of_others(record, name, found),
-        _exchanged(record, name, found.identity, last),
-        _off_timeline(record, name, found, table),
+        _of_others(record, name, description),
+        _exchanged(record, name, description.identity, last),
+        _off_timeline(record, name, description, table),
         _off_txid(record, name, last),
-        _changed(record, name, found, table),
+        _changed(record, name, description, table),
     )
     return next(itertools.chain.from_iterable(looks), None)
 
 
-def _is_own(record: CoordinatorRecord, name: str, found: TableDescription) -> bool:
-    return (found.topology_id, found.state) == (record.topology_id, name)
+def _is_own(record: CoordinatorRecord, name: str, description: TableDescription) -> bool:
+    return (description.topology_id, description.state) == (record.topology_id, name)
 
 
-def _of_others(record: CoordinatorRecord, name: str, found: TableDescription) -> _Mismatches:
+def _of_others(record: CoordinatorRecord, name: str, description: TableDescription) -> _Mismatches:
     """Look at the owner, the declaration and the incarnation."""
-    known, topology = record.text(name), f"topology {found.topology_id!r}"
-    if not _is_own(record, name, found) and found.state == name:
-        of_own = "" if record.incarnation is None else f"; {known}"
+    record_text, topology = record.text(name), f"topology {description.topology_id!r}"
+    if not _is_own(record, name, description) and description.state == name:
+        of_own = "" if record.incarnation is None else f"; {record_text}"
         yield DivergenceKind.OTHER_OWNER, f" and belongs to {topology}, not to {record.topology_id!r}{of_own}"
-    elif not _is_own(record, name, found):
-        yield DivergenceKind.OTHER_OWNER, f" and belongs to state {found.state!r} of {topology}; {known}"
-    if found.misfit is not None:
-        yield DivergenceKind.MISFIT, f", and {found.misfit}; {known}"
-    if found.incarnation != record.incarnation:
-        own = "" if record.incarnation is None else f", in incarnation {record.incarnation!r}"
-        of_incarnation = f" and belongs to incarnation {found.incarnation!r} of the topology"
-        yield DivergenceKind.OTHER_INCARNATION, f"{of_incarnation}, but {known}{own}"
+    elif not _is_own(record, name, description):
+        yield DivergenceKind.OTHER_OWNER, f" and belongs to state {description.state!r} of {topology}; {record_text}"
+    if description.misfit is not None:
+        yield DivergenceKind.MISFIT, f", and {description.misfit}; {record_text}"
+    if description.incarnation != record.incarnation:
+        incarnation_text = "" if record.incarnation is None else f", in incarnation {record.incarnation!r}"
+        of_incarnation = f" and belongs to incarnation {description.incarnation!r} of the topology"
+        yield DivergenceKind.OTHER_INCARNATION, f"{of_incarnation}, but {record_text}{incarnation_text}"
 
 
 def _exchanged(record: CoordinatorRecord, name: str, identity: str, last_txid: int | None) -> _Mismatches:
     mark = record.committed.states.get(name)
     # Identity does not matter as long as neither table has a write: an empty one in the place of an empty one is right.
     if mark is not None and mark.identity != identity and (mark.txid or last_txid):
-        what = f" and is not the one that the coordinator state has recorded; {record.text(name)}"
-        yield DivergenceKind.OTHER_TABLE, what
+        text = f" and is not the one that the coordinator state has recorded; {record.text(name)}"
+        yield DivergenceKind.OTHER_TABLE, text
 
 
 def _off_timeline(record: CoordinatorRecord, name: str, found: TableDescription, table: StateTable) -> _Mismatches:
@@ -404,40 +404,40 @@ def _off_timeline(record: CoordinatorRecord, name: str, found: TableDescription,
     recorded = [(mark.txid if mark is not None else None) or 0, *(record.allowed(name) & {last})]
     shared = record.timeline.shared_until(table, found, record.committed.txid, max(recorded))
     if shared is not None:
-        what = (
+        text = (
             f", of another timeline: a rewind or a repair went back, and only up to transaction {shared} are the two "
             f"the same; {record.text(name)}; the coordinator state or the table was restored from a backup"
         )
-        yield DivergenceKind.OTHER_TIMELINE, what
+        yield DivergenceKind.OTHER_TIMELINE, text
 
 
 def _off_txid(record: CoordinatorRecord, name: str, last_txid: int | None) -> _Mismatches:
-    known, last, allowed = record.text(name), last_txid or 0, record.allowed(name)
+    record_text, last, allowed = record.text(name), last_txid or 0, record.allowed(name)
     if last > max(allowed):
         reason = "the coordinator state was restored from a backup, or another writer wrote the table"
-        yield DivergenceKind.AHEAD, f", ahead of the coordinator state: {known}; {reason}"
+        yield DivergenceKind.AHEAD, f", ahead of the coordinator state: {record_text}; {reason}"
     elif last not in allowed:
         reason = "the table was restored from a backup"
-        yield DivergenceKind.BEHIND, f", behind the coordinator state: {known}; {reason}"
+        yield DivergenceKind.BEHIND, f", behind the coordinator state: {record_text}; {reason}"
 
 
-def _changed(record: CoordinatorRecord, name: str, found: TableDescription, table: StateTable) -> _Mismatches:
+def _changed(record: CoordinatorRecord, name: str, description: TableDescription, table: StateTable) -> _Mismatches:
     """Look at the versions and the epoch of a table whose txid is right."""
-    known, mark, group = record.text(name), record.committed.states.get(name), record.group
+    record_text, mark, group = record.text(name), record.committed.states.get(name), record.group
     # A mark of an earlier version of txtopo names no table version, so there is nothing to compare from.
     is_noted = mark is None or mark.version is not None
     change = table.foreign_change(mark.version if mark is not None else None) if is_noted else None
     if change is not None:
         rolled = "'txtopo repair' undoes the change, 'txtopo repair --accept-foreign-writes' accepts it"
-        if found.alteration is not None:
-            change, rolled = f"{change}, and now {found.alteration}", "'txtopo repair' undoes the change"
-        what = f", and another writer has changed it since: {change}; {known}; {rolled}"
-        yield DivergenceKind.FOREIGN_CHANGE, what
+        if description.alteration is not None:
+            change, rolled = f"{change}, and now {description.alteration}", "'txtopo repair' undoes the change"
+        text = f", and another writer has changed it since: {change}; {record_text}; {rolled}"
+        yield DivergenceKind.FOREIGN_CHANGE, text
     obstacle = table.obstacle(group.last, record.notes[name]) if group is not None and name in record.notes else None
     if group is not None and obstacle is not None:
-        what = f", and {group.last} can't be finished from what was prepared for it, {obstacle}; {known}"
-        yield DivergenceKind.NOTE_UNUSABLE, what
-    if found.epoch > record.epoch_max:
-        older = f"epoch {found.epoch} has opened it, but the coordinator state is at epoch {record.epoch_max}"
-        what = f"; {known}; {older}: it was restored from a backup, or is in another place"
-        yield DivergenceKind.NEWER_EPOCH, what
+        text = f", and {group.last} can't be finished from what was prepared for it, {obstacle}; {record_text}"
+        yield DivergenceKind.NOTE_UNUSABLE, text
+    if description.epoch > record.epoch_max:
+        older = f"epoch {description.epoch} has opened it, but the coordinator state is at epoch {record.epoch_max}"
+        text = f"; {record_text}; {older}: it was restored from a backup, or is in another place"
+        yield DivergenceKind.NEWER_EPOCH, text

@@ -51,10 +51,10 @@ class LargeNotes:
         if place.file is not None:
             return self._rooms[place.beside].get(place.file)
         parts = [self._values.raw(_part(last, at)) for at in range(place.parts)]
-        found = [part for part in parts if part is not None]
-        if len(found) < len(parts):
-            raise FileNotFoundError(f"{len(parts) - len(found)} are missing")
-        return b"".join(found)
+        contents = [part for part in parts if part is not None]
+        if len(contents) < len(parts):
+            raise FileNotFoundError(f"{len(parts) - len(contents)} are missing")
+        return b"".join(contents)
 
     def put(self, first: int, last: int, states: Sequence[str], content: bytes) -> NotePlace:
         """Make a group's note durable, given its states, and return where it lies; StopError if it can't be."""

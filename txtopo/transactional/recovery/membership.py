@@ -78,8 +78,8 @@ def new_spouts(coordinator_state: CoordinatorState, kinds: Mapping[str, str]) ->
     Raises:
         DivergenceError: earlier runs had a spout that is missing now, or is of another kind.
     """
-    known = coordinator_state.spouts
-    for name, kind in known.items():
+    former = coordinator_state.spouts
+    for name, kind in former.items():
         now = kinds.get(name)
         if now == kind:
             continue
@@ -97,7 +97,7 @@ def new_spouts(coordinator_state: CoordinatorState, kinds: Mapping[str, str]) ->
             f"{where}, of kind {kind}; now it is {now}, and its metadata has another meaning. Use the former spout, or "
             "give the topology another id and new tables"
         )
-    return frozenset(kinds.keys() - known.keys() if known else ())
+    return frozenset(kinds.keys() - former.keys() if former else ())
 
 
 def plan_to_begin(
@@ -195,9 +195,9 @@ def record_join(
     # A crash before this leaves a topology that does not know the states. It may go on; and the backfill, when it is
     # run again, follows it and joins later.
     with durable_step("backfill.plan"):
-        told = {mark.identity: folds[name] for name, mark in plan.states.items() if name in folds}
+        new_folds = {mark.identity: folds[name] for name, mark in plan.states.items() if name in folds}
         coordinator_state.add_folds(
-            {each: {column: (how, 0) for column, how in own.items()} for each, own in told.items()}
+            {each: {column: (how, 0) for column, how in own.items()} for each, own in new_folds.items()}
         )
         record_plan(coordinator_state, plan)
 

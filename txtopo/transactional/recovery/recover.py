@@ -149,16 +149,16 @@ class _Recovery:
         coordinator_state.begin(self.membership.spouts)
         # A state to be begun empty is opened later: its former table is set aside first, and only once the group in
         # progress is finished.
-        others = {name: state for name, state in self.states.items() if name not in to_begin}
-        self.opened = open_states(self.topology_id, others, coordinator_state, self.stack)
+        states = {name: state for name, state in self.states.items() if name not in to_begin}
+        self.opened = open_states(self.topology_id, states, coordinator_state, self.stack)
         committed = self._end_group(to_begin)
         self._clean_up()
-        begun = coordinator_state.begun(committed.txid)
+        transactions = coordinator_state.begun(committed.txid)
         # A crash before this leaves nothing for the next recovery to do. The write itself proves that nobody else has
         # taken the lead since the values above were read.
         with durable_step("recovery.confirm"):
             coordinator_state.confirm_recovery(self._folds(committed))
-        return RecoveredRun(self.opened, committed, begun)
+        return RecoveredRun(self.opened, committed, transactions)
 
     def _to_begin_empty(self) -> Collection[str]:
         """Return the states to be begun empty; refuse what does not belong together, before anything is written."""
@@ -173,16 +173,16 @@ class _Recovery:
         incomplete = find_incomplete(recovered, self.states, self.membership.optional, to_begin)
         # A new state may have a table that a backfill is at, which is none of this start's business.
         filled = {divergence.state for divergence in incomplete if divergence.kind is DivergenceKind.NEW}
-        found = [
+        fresh = [
             divergence
             for divergence in find_divergences(record, self.tables, to_begin)
             if divergence.state not in filled
             or divergence.kind not in {DivergenceKind.AHEAD, DivergenceKind.NEWER_EPOCH}
         ]
         # A state that has another name now is no new one: its table says so.
-        renamed = {divergence.state for divergence in found if divergence.kind is DivergenceKind.OTHER_OWNER}
+        renamed = {divergence.state for divergence in fresh if divergence.kind is DivergenceKind.OTHER_OWNER}
         refolded = find_refolded(recovered, self.membership.folds, to_begin)
-        refuse([*found, *(divergence for divergence in incomplete if divergence.state not in renamed), *refolded])
+        refuse([*fresh, *(divergence for divergence in incomplete if divergence.state not in renamed), *refolded])
         return to_begin
 
     def _to_begin(self, record: CoordinatorRecord) -> list[str]:
@@ -205,10 +205,10 @@ class _Recovery:
         refuse(find_incomplete(record, self.states, self.membership.optional, to_begin), is_written=True)
         plan = self.plan if isinstance(self.plan, BeginEmpty) else None
         if to_begin or plan is not None:
-            begun = {name: self.states[name] for name in to_begin}
-            plan = plan or plan_to_begin(begun, coordinator_state, record.committed)
-            set_former_aside(begun, coordinator_state, plan)
-            new = open_states(self.topology_id, begun, coordinator_state, self.stack)
+            opened = {name: self.states[name] for name in to_begin}
+            plan = plan or plan_to_begin(opened, coordinator_state, record.committed)
+            set_former_aside(opened, coordinator_state, plan)
+            new = open_states(self.topology_id, opened, coordinator_state, self.stack)
             both = {**self.opened, **new}
             self.opened = {name: both[name] for name in self.states}
             record = attrs.evolve(record, committed=end_begin(new, coordinator_state, plan))
@@ -221,14 +221,14 @@ class _Recovery:
         now = self.membership.folds
         if not now:
             return None
-        known, own = self.coordinator_state.folds, {}
+        recorded, current = self.coordinator_state.folds, {}
         for name, state in self.opened.items():
             last = state.last_txid or 0
-            kept = {column: fold for column, fold in known.get(state.identity, {}).items() if last > fold[1]}
-            own[state.identity] = {column: (how, last) for column, how in now.get(name, {}).items()} | kept
-        departed = {state.identity for state in committed.states.values()} - own.keys()
-        return {identity: told for identity, told in own.items() if told} | {
-            identity: told for identity, told in known.items() if identity in departed
+            columns = {column: fold for column, fold in recorded.get(state.identity, {}).items() if last > fold[1]}
+            current[state.identity] = {column: (how, last) for column, how in now.get(name, {}).items()} | columns
+        departed = {state.identity for state in committed.states.values()} - current.keys()
+        return {identity: told for identity, told in current.items() if told} | {
+            identity: told for identity, told in recorded.items() if identity in departed
         }
 
     def _clean_up(self) -> None:
@@ -247,22 +247,22 @@ class _Recovery:
 def marks_after(
     committed: CommittedMark,
     opened: Mapping[str, OpenedState],
-    written: set[str],
+    written_states: set[str],
     txid: int,
     topology: Iterable[str] | None = None,
 ) -> dict[str, StateMark]:
-    """Return the state marks after a group that ends with ``txid`` and wrote the states ``written``.
+    """Return the state marks after a group that ends with ``txid`` and wrote the states ``written_states``.
 
     ``topology`` names all states of the topology that made the group, if they are not the opened ones.
     """
     marks = marks_of_topology(committed, opened if topology is None else topology)
     for name, state in opened.items():
-        known = marks.get(name)
+        mark = marks.get(name)
         # If the group's topology did not have an opened state, that state missed the group and stays departed.
-        if known is not None and known.left_after is None:
+        if mark is not None and mark.left_after is None:
             # One without versions may be ahead since a rewind, and has written nothing then.
-            last = max(txid, known.txid or 0) if name in written else known.txid
-            marks[name] = StateMark(state.identity, last, state.version, None, known.begun_after)
+            last = max(txid, mark.txid or 0) if name in written_states else mark.txid
+            marks[name] = StateMark(state.identity, last, state.version, None, mark.begun_after)
     return marks
 
 

@@ -124,13 +124,13 @@ def all_values(store: Store, topology_id: str) -> list[Change]:
 
 def copy_of(store: Store, topology_id: str) -> dict[str, bytes] | None:
     """Return coordinator state as of one moment, by path, without repairs; None if it is written faster than read."""
-    found: dict[str, bytes] | None = None
+    values: dict[str, bytes] | None = None
     for _ in range(_COPY_TRIES_MAX):
         names = [name for name in store.children(topology_id) if not name.startswith(_ASIDE)]
         again = {path: value for name in names for path, value in values_below(store, topology_id, name)}
-        if again == found:
-            return found
-        found = again
+        if again == values:
+            return values
+        values = again
     return None
 
 
@@ -141,8 +141,8 @@ def room_of_spout(root: str, spout_id: str) -> str:
 
 def source_in(values: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the values of the spouts' coordinators in a copy of coordinator state, by path below their own."""
-    own = f"{SOURCE}/"
-    return {path.removeprefix(own): value for path, value in values.items() if path.startswith(own)}
+    prefix = f"{SOURCE}/"
+    return {path.removeprefix(prefix): value for path, value in values.items() if path.startswith(prefix)}
 
 
 def values_below(store: Store, topology_id: str, name: str) -> Iterator[tuple[str, bytes]]:

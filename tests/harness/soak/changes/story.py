@@ -16,7 +16,6 @@ import attrs
 import pyarrow as pa
 from click.testing import CliRunner, Result
 
-import state.delta.upkeep.rounds
 import txtopo.cli.mend.backfill
 from state import read_table, read_tables
 from tests.crashes import Crash
@@ -311,13 +310,8 @@ def tell(folder: Path, undisturbed: Undisturbed, seed: int, steps: int, look_sec
     """
     looks, began_secs = itertools.count(1), time.time()
     wall_secs = (lambda: began_secs + look_secs * next(looks)) if look_secs else time.time
-    clean_up_secs = 0 if look_secs else state.delta.upkeep.rounds._CLEAN_UP_SECS
-    with (
-        mock.patch.object(
-            txtopo.cli.mend.backfill, "_environment", return_value=inline_environment(wall_secs=wall_secs)
-        ),
-        mock.patch.object(state.delta.upkeep.rounds, "_CLEAN_UP_SECS", clean_up_secs),
-    ):
+    environment = inline_environment(wall_secs=wall_secs)
+    with mock.patch.object(txtopo.cli.mend.backfill, "_environment", return_value=environment):
         story = Story(folder, undisturbed, seed, wall_secs=wall_secs)
         story.begin()
         for _ in range(steps):

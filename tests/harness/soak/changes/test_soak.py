@@ -27,4 +27,4 @@ def test_tables_are_those_of_an_undisturbed_topology(undisturbed: Undisturbed, t
 @pytest.mark.parametrize("seed", variants(long=[3, 18, *range(100, 106), 1000, 2000]))
 def test_points_are_enough(undisturbed: Undisturbed, tmp_path: Path, seed: int) -> None:
     """The same where all versions between points go at once."""
-    assert isinstance(tell(tmp_path, undisturbed, seed, STEPS, look_secs=20), Story)
+    assert isinstance(tell(tmp_path, undisturbed, seed, STEPS, look_secs=60), Story)

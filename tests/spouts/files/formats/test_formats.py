@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from spouts.files import ranges as files_ranges
-from spouts.files.formats import csv_format as files_csv, format as files_format, lines as files_lines
+from spouts.files.limits import ReadLimits
 from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.reading import plan, read, written
@@ -71,13 +70,13 @@ def test_text_lines_end_at_newlines_alone(tmp_path):
     assert read(FilesTransactionalSpout(path)) == [("a\u2028b\x0bc\rd\r",), ("",), ("",)]
 
 
-def test_long_ranges_are_read_in_bounded_chunks(tmp_path, monkeypatch):
+def test_long_ranges_are_read_in_bounded_chunks(tmp_path):
     """Chunks end at lines, also where one is longer than a chunk; batches have a bounded number of rows."""
-    monkeypatch.setattr(files_lines, "CHUNK_BYTES", 7)
-    monkeypatch.setattr(files_format, "BATCH_ROWS_MAX", 2)
     lines = ["x" * n for n in (0, 3, 20, 6, 7, 8, 0, 1)]
     path = written(tmp_path / "a.txt", "\n".join(lines) + "\n")
-    assert read(FilesTransactionalSpout(path)) == [(line,) for line in lines]
+    spout = FilesTransactionalSpout(path)
+    spout.limits = ReadLimits(chunk_bytes=7, batch_rows=2)
+    assert read(spout) == [(line,) for line in lines]
 
 
 VALUES = st.text(alphabet='a,"\né ', min_size=1, max_size=6)
@@ -132,13 +131,14 @@ def test_a_csv_file_without_records(tmp_path, content, header, quote):
 
 
 @pytest.mark.parametrize("quote", ['"', None])
-def test_a_long_csv_header(tmp_path, quote, monkeypatch):
+def test_a_long_csv_header(tmp_path, quote):
     """A name in it may be as long as a record; a header that is longer is refused by name."""
     path = written(tmp_path / "a.csv", "word," + "x" * 200_000 + ",n\na,b,1\n")
-    assert read(FilesTransactionalSpout(path, FIELDS, quote=quote)) == [("a", 1)]
-    monkeypatch.setattr(files_csv, "RECORD_BYTES_MAX", 1000)
+    spout = FilesTransactionalSpout(path, FIELDS, quote=quote)
+    assert read(spout) == [("a", 1)]
+    spout.limits = ReadLimits(record_bytes=1000)
     with pytest.raises(InputError, match=r"a\.csv, line 1: the header: it is longer than 1000 bytes"):
-        read(FilesTransactionalSpout(path, FIELDS, quote=quote))
+        read(spout)
 
 
 @pytest.mark.parametrize("quote", ['"', None])
@@ -380,10 +380,10 @@ def test_row_groups_of_any_number_are_shared_among_any_number_of_tasks(tmp_path)
     """However many row groups a span has, and into however many ranges it is cut, every row is read once."""
     rows = [("w", n) for n in range(44)]
     pq.write_table(pa.table({"word": ["w"] * 44, "n": list(range(44))}), tmp_path / "a.parquet", row_group_size=4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files_ranges, "RANGE_BYTES_MIN", 1)
-        for tasks in (1, 2, 3, 4, 5, 7, 10, 11, 40):
-            assert sorted(read(FilesTransactionalSpout(tmp_path, FIELDS), tasks)) == rows
+    spout = FilesTransactionalSpout(tmp_path, FIELDS)
+    spout.limits = ReadLimits(range_bytes=1)
+    for tasks in (1, 2, 3, 4, 5, 7, 10, 11, 40):
+        assert sorted(read(spout, tasks)) == rows
 
 
 def test_a_small_file_before_a_large_row_group(tmp_path):

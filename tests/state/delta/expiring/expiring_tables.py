@@ -10,6 +10,7 @@ import pyarrow as pa
 from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaExpiringRows, DeltaRows, read_table
+from tests.state.delta.delta_tables import sized
 from txtopo import (
     BatchBolt,
     FailedException,
@@ -37,8 +38,8 @@ def declared(path, **options) -> DeltaExpiringRows:
     return DeltaExpiringRows(path / "t", FIELDS, "end", **options)
 
 
-def opened(path, *, epoch=1, **options):
-    return declared(path, **options).open("topology", "s", "life", epoch)
+def opened(path, *, epoch=1, sizes=None, **options):
+    return sized(declared(path, **options), **(sizes or {})).open("topology", "s", "life", epoch)
 
 
 def some(*rows: tuple[str, int]) -> pa.Table:

@@ -142,10 +142,9 @@ def test_files_go_with_their_rows_and_upkeep_writes_few(tmp_path):
 
 
 @pytest.mark.slow
-def test_rows_that_are_gone_are_not_kept(tmp_path, monkeypatch):
+def test_rows_that_are_gone_are_not_kept(tmp_path):
     """Upkeep writes the rows anew that are left in files whose others are gone, so the table stays as small as they."""
-    monkeypatch.setattr("state.delta.expiring.state.FILE_ROWS", 100)
-    state = opened(tmp_path, upkeep_every_writes=1, files_max=1_000)
+    state = opened(tmp_path, sizes={"file_rows": 100}, upkeep_every_writes=1, files_max=1_000)
     many = [("k", 10)] * 30 + [("z", 10_000)]
     for txid in range(1, 40, 2):
         put(state, (txid, [(key, second + txid) for key, second in many]))

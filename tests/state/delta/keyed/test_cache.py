@@ -15,11 +15,11 @@ from state import DeltaState, TransactionalValue, read_table
 from state.delta.keyed import segments
 from state.delta.keyed.segments import Segments
 from tests.budgets import examples
-from tests.state.delta.delta_tables import hold_no_rows
+from tests.state.delta.delta_tables import LARGE, sized
 from txtopo import Fields
 from txtopo.api.values import KEYED_KINDS
-from txtopo.columnar import key_index, mapped
-from txtopo.columnar.key_index import HashIndex, are_equal, hashes_of
+from txtopo.columnar import mapped
+from txtopo.columnar.key_index import HashIndex, IndexSizes, are_equal, hashes_of
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import StateFailure
 from txtopo.transactional.commit.views import GroupState
@@ -89,47 +89,44 @@ def test_any_steps_of_an_index(steps) -> None:
     """Whatever is added, renumbered and removed, each key has its number, among others of its hash and at the end."""
     model: dict[int, tuple[int, int]] = {}
     following = 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_index, "_SLOTS_MIN", 4)
-        patch.setattr(key_index, "_PORTION", 2)
-        index = HashIndex(0)
-        for name, hashes in steps:
-            slots = np.array(sorted(model)[: len(hashes)], np.int64)
-            numbers = np.arange(following, following + len(hashes))
-            following += len(hashes)
-            match name:
-                case "add":
-                    if not index.has_room(len(hashes)):
-                        old, held = index, np.array([*model], np.int64)
-                        index = HashIndex(len(model) + len(hashes))
-                        added = index.add(old.hashes_at(held), old.numbers_at(held))
-                        model = dict(zip(added.tolist(), model.values(), strict=True))
-                    added = index.add(np.array(hashes, np.uint64), numbers)
-                    assert index.hashes_at(added).tolist() == hashes
-                    model.update(zip(added.tolist(), zip(hashes, numbers.tolist(), strict=True), strict=True))
-                case "renumber":
-                    index.renumber(slots, numbers[: len(slots)])
-                    for slot, number in zip(slots.tolist(), numbers.tolist(), strict=False):
-                        model[slot] = model[slot][0], number
-                case _:
-                    index.remove(slots)
-                    for slot in slots.tolist():
-                        del model[slot]
-            hashes_held = np.array([h for h, _ in model.values()], np.uint64)
-            wanted = np.array([n for _, n in model.values()], np.int64)
-            found = index.find(hashes_held, lambda own, numbers: numbers == wanted[own])  # noqa: B023
-            assert found.tolist() == wanted.tolist()
-            assert index.find(np.array([5, 0], np.uint64), lambda own, _: own < 0).tolist() == [-1, -1]
-            for h, n in model.values():
-                assert index.find_one(h, n.__eq__) == n
-            assert index.find_one(3, lambda _: True) == -1
+    sizes = IndexSizes(slots=4, portion=2)
+    index = HashIndex(0, sizes=sizes)
+    for name, hashes in steps:
+        slots = np.array(sorted(model)[: len(hashes)], np.int64)
+        numbers = np.arange(following, following + len(hashes))
+        following += len(hashes)
+        match name:
+            case "add":
+                if not index.has_room(len(hashes)):
+                    old, held = index, np.array([*model], np.int64)
+                    index = HashIndex(len(model) + len(hashes), sizes=sizes)
+                    added = index.add(old.hashes_at(held), old.numbers_at(held))
+                    model = dict(zip(added.tolist(), model.values(), strict=True))
+                added = index.add(np.array(hashes, np.uint64), numbers)
+                assert index.hashes_at(added).tolist() == hashes
+                model.update(zip(added.tolist(), zip(hashes, numbers.tolist(), strict=True), strict=True))
+            case "renumber":
+                index.renumber(slots, numbers[: len(slots)])
+                for slot, number in zip(slots.tolist(), numbers.tolist(), strict=False):
+                    model[slot] = model[slot][0], number
+            case _:
+                index.remove(slots)
+                for slot in slots.tolist():
+                    del model[slot]
+        hashes_held = np.array([h for h, _ in model.values()], np.uint64)
+        wanted = np.array([n for _, n in model.values()], np.int64)
+        found = index.find(hashes_held, lambda own, numbers: numbers == wanted[own])  # noqa: B023
+        assert found.tolist() == wanted.tolist()
+        assert index.find(np.array([5, 0], np.uint64), lambda own, _: own < 0).tolist() == [-1, -1]
+        for h, n in model.values():
+            assert index.find_one(h, n.__eq__) == n
+        assert index.find_one(3, lambda _: True) == -1
 
 
-def test_progress_of_many_keys(tmp_path, monkeypatch) -> None:
+def test_progress_of_many_keys(tmp_path) -> None:
     """Millions of keys are indexed, looked up and written in portions, and each of them is progress."""
-    monkeypatch.setattr(segments, "_PORTION_ROWS", 100)
-    monkeypatch.setattr(key_index, "_PORTION", 100)
     declared = DeltaState(tmp_path / "t", Fields("n: long"), Fields("m: long"), cached_keys_max=100)
+    sized(declared, portion_rows=100, index=IndexSizes(portion=100))
     table = declared.open("topology", "s", "life", 1)
     table.write(1, {n: TransactionalValue(1, n) for n in range(1_000)})
     table.close()
@@ -219,11 +216,9 @@ def test_any_writes(tmp_path_factory, rows, groups, kind) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if rows == "of the same hash":
             patch.setattr(segments, "hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
-        elif rows == "mapped":
-            hold_no_rows(patch)
-        patch.setattr(segments, "_PORTION_ROWS", 2)
-        key = Fields("word: string", "part: long")
+        key, sizes = Fields("word: string", "part: long"), LARGE if rows == "mapped" else {}
         declared = DeltaState(path / "t", key, Fields("n: long"), kind, cached_keys_max=2)
+        sized(declared, portion_rows=2, **sizes)
         state = declared.open("topology", "s", "life", 1)
         for txid, values in enumerate(groups, 1):
             asked = KEYS[txid % 3 :: 2]
@@ -248,23 +243,21 @@ def test_updates_of_a_large_table(tmp_path_factory, transactions, bytes_max) -> 
     """
     path = tmp_path_factory.mktemp("index")
     model: dict[str, tuple[int, int]] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mapped, "BYTES_MAX", bytes_max)
-        patch.setattr(mapped, "SMALL_BYTES", 0)
-        declared = DeltaState(path / "t", Fields("word: string"), Fields("n: long"), cached_keys_max=2)
-        state = declared.open("topology", "s", "life", 1)
-        for txid, keys in enumerate(transactions, 1):
-            if txid > 1:  # the one before once more, which is in each of its keys
-                replayed = group_state(state)
-                update_in(replayed, txid - 1, transactions[txid - 2])
-                assert not replayed.writes()
-            group = group_state(state)
-            update_in(group, txid, keys)
-            state.write(txid, group.writes())
-            model |= {key: (model.get(key, (0, 0))[0] + 1, txid) for key in keys}
-        columns = read_table(path / "t").to_pydict()
-        assert {key: (n, txid) for key, n, txid in zip(*columns.values(), strict=True)} == model
-        state.close()
+    declared = DeltaState(path / "t", Fields("word: string"), Fields("n: long"), cached_keys_max=2)
+    sized(declared, held_bytes=bytes_max, small_bytes=0)
+    state = declared.open("topology", "s", "life", 1)
+    for txid, keys in enumerate(transactions, 1):
+        if txid > 1:  # the one before once more, which is in each of its keys
+            replayed = group_state(state)
+            update_in(replayed, txid - 1, transactions[txid - 2])
+            assert not replayed.writes()
+        group = group_state(state)
+        update_in(group, txid, keys)
+        state.write(txid, group.writes())
+        model |= {key: (model.get(key, (0, 0))[0] + 1, txid) for key in keys}
+    columns = read_table(path / "t").to_pydict()
+    assert {key: (n, txid) for key, n, txid in zip(*columns.values(), strict=True)} == model
+    state.close()
 
 
 def update_in(group: GroupState, txid: int, keys: list[str]) -> None:
@@ -310,12 +303,11 @@ def test_a_disk_that_is_full_at_times(tmp_path_factory, has_vectors, groups, fai
 
     path = tmp_path_factory.mktemp("index")
     with pytest.MonkeyPatch.context() as patch:
-        hold_no_rows(patch)
-        patch.setattr(key_index, "_SLOTS_MIN", 4)
         for module, name in ((mapped, "mapped_rows"), (segments, "mapped_array")):
             patch.setattr(module, name, at_times(getattr(module, name)))
         key = Fields("word: string", "part: long")
         declared = DeltaState(path / "t", key, Fields("n: long"), cached_keys_max=1, deletion_vectors=has_vectors)
+        sized(declared, index=IndexSizes(slots=4), **LARGE)
         state = declared.open("topology", "s", "life", 1)
         model: dict[Any, int] = {}
         for txid, values in enumerate(groups, 1):

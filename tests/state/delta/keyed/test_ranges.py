@@ -11,12 +11,10 @@ from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, TransactionalValue, read_table
-from state.delta.keyed import ranges as delta_ranges, segments
 from state.delta.keyed.writing import FileWrites
-from state.delta.log import data_files
 from state.delta.log.data_files import DATA_FOLDER
 from tests.budgets import examples
-from tests.state.delta.delta_tables import fold, hold_no_rows, reread
+from tests.state.delta.delta_tables import LARGE, MANY_FILES, fold, reread, sized
 from tests.state.delta.foreign import live_files, move_rows, rows_in
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
@@ -33,8 +31,9 @@ LARGEST = (1 << 63) - 1
 VECTORS = pytest.mark.parametrize("vectors", [False, True], ids=["files", "vectors"])
 
 
-def opened(path, *, executors=None, rows_max=0, epoch=1, vectors=False):
-    state = DeltaState(path / "t", KEY, VALUE, deletion_vectors=vectors).open("topology", "s", "life", epoch)
+def opened(path, *, executors=None, rows_max=0, epoch=1, vectors=False, **sizes):
+    declared = sized(DeltaState(path / "t", KEY, VALUE, deletion_vectors=vectors), **sizes)
+    state = declared.open("topology", "s", "life", epoch)
     if executors is not None:
         state.use_executors(executors, rows_max)
     return state
@@ -122,11 +121,10 @@ def test_driver_and_executors_take_turns(tmp_path, vectors) -> None:
 
 @pytest.mark.slow
 @VECTORS
-def test_ranges_by_the_rows_of_a_group(tmp_path, monkeypatch, vectors) -> None:
+def test_ranges_by_the_rows_of_a_group(tmp_path, vectors) -> None:
     """The more rows a group has, the more ranges; each file has the keys of one, until others' rows are left alone."""
-    monkeypatch.setattr(delta_ranges, "RANGE_ROWS", 50)
     executors = InlineExecutors()
-    state = opened(tmp_path, executors=executors, vectors=vectors)
+    state = opened(tmp_path, executors=executors, vectors=vectors, range_rows=50)
     model = {}
     for txid, count in enumerate((60, 120, 240, 480), 1):
         before = len(executors.calls)
@@ -157,12 +155,13 @@ def test_a_file_that_is_not_touched_stays(tmp_path) -> None:
 
 
 @VECTORS
-def test_files_of_the_driver_beside_those_of_executors(tmp_path, monkeypatch, vectors) -> None:
+def test_files_of_the_driver_beside_those_of_executors(tmp_path, vectors) -> None:
     """Their rows stay, whichever files the next fold leaves alone."""
-    monkeypatch.setattr(segments, "FILE_ROWS", 1)
     state = opened(tmp_path, executors=InlineExecutors(slots=4), vectors=vectors)
     commit(state, (1, many(200)))
-    opened(tmp_path, epoch=2, vectors=vectors).write(2, {f"new{i}": TransactionalValue(2, i) for i in range(50)})
+    opened(tmp_path, epoch=2, vectors=vectors, **MANY_FILES).write(
+        2, {f"new{i}": TransactionalValue(2, i) for i in range(50)}
+    )
     commit(opened(tmp_path, epoch=3, executors=InlineExecutors(slots=4), vectors=vectors), (3, {"w7": 1}))
     new = {f"new{i}": (i, 2) for i in range(50)}
     assert rows(tmp_path) == {**dict.fromkeys(many(200), (1, 1)), **new, "w7": (2, 3)}
@@ -170,11 +169,10 @@ def test_files_of_the_driver_beside_those_of_executors(tmp_path, monkeypatch, ve
 
 @VECTORS
 @pytest.mark.parametrize("portion_rows", [1, 7])
-def test_keys_in_every_portion_of_a_file(tmp_path, monkeypatch, vectors, portion_rows) -> None:
+def test_keys_in_every_portion_of_a_file(tmp_path, vectors, portion_rows) -> None:
     """Each is folded with its own row, and the others stay."""
-    state = opened(tmp_path, executors=InlineExecutors(slots=1), vectors=vectors)
+    state = opened(tmp_path, executors=InlineExecutors(slots=1), vectors=vectors, portion_rows=portion_rows)
     state.write(1, {f"w{i}": TransactionalValue(1, i) for i in range(20)})
-    monkeypatch.setattr(data_files, "PORTION_ROWS", portion_rows)
     for txid in (2, 3):
         commit(state, (txid, {f"w{i}": 100 for i in range(txid, 20, 3)}))
     expected = {f"w{i}": (i, 1) for i in range(20)}
@@ -234,16 +232,13 @@ def test_files_that_were_moved_meanwhile(tmp_path, vectors, is_prepared) -> None
 @pytest.mark.parametrize("is_prepared", [False, True], ids=["folded", "prepared"])
 @pytest.mark.parametrize("is_touched", [False, True], ids=["others", "one"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_some_of_the_files_were_moved_meanwhile(
-    tmp_path, vectors, monkeypatch, way, is_prepared, is_touched, times
-) -> None:
+def test_some_of_the_files_were_moved_meanwhile(tmp_path, vectors, way, is_prepared, is_touched, times) -> None:
     """Of the files that a write replaces, somebody may have moved one, once or twice, and left the others alone."""
     state = opened(tmp_path, vectors=vectors, executors=InlineExecutors(slots=8))
     commit(state, (1, many(200)))
     deltas = {"w7": 1, "w8": 1, "w9": 1, "new": 5}
     if way == "driver":
-        hold_no_rows(monkeypatch)
-        state = opened(tmp_path, vectors=vectors, epoch=2)
+        state = opened(tmp_path, vectors=vectors, epoch=2, **LARGE)
         writes = {key: TransactionalValue(2, n + (1 if key != "new" else 0)) for key, n in deltas.items()}
     else:
         writes = fold(state, (2, deltas))

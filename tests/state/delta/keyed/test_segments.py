@@ -7,19 +7,23 @@ from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, read_table
-from state.delta import merging
-from state.delta.keyed import segments
-from state.delta.log import data_files, vectors as log_vectors
-from state.delta.log.data_files import DataFile, DataFolder
+from state.delta.log.data_files import DataFile, DataFolder, Sizes
 from state.delta.log.vectors import Vector
 from state.delta.merging import in_tiers, is_mostly_dead
 from tests.budgets import examples
-from tests.state.delta.delta_tables import held_merges, hold_no_rows, merge, merge_each, step_beside
+from tests.state.delta.delta_tables import (
+    LARGE,
+    held_merges,
+    put_merged,
+    sized,
+    step_beside,
+)
 from tests.state.delta.foreign import live_files
 from tests.transactional.recovery.altered_tables import put_entry
 from txtopo import Fields
 from txtopo.api.values import KEYED_KINDS, StateKind
 from txtopo.columnar import key_index
+from txtopo.columnar.key_index import IndexSizes
 from txtopo.transactional.commit.write_buffer import group_state
 
 KEY, VALUE = Fields("word: string"), Fields("n: long")
@@ -48,9 +52,10 @@ OFTEN = {"upkeep_every_writes": 1, "files_max": 1}
 class Table:
     """A table whose segments are merged at once or late, and what it should hold."""
 
-    def __init__(self, path, kind=KEYED_KINDS[0], *, deletion_vectors=True, **options) -> None:
+    def __init__(self, path, kind=KEYED_KINDS[0], *, deletion_vectors=True, sizes=None, **options) -> None:
         self.path, self.epoch, self.txid = path, 0, 0
-        self.declared = DeltaState(path, KEY, VALUE, kind, deletion_vectors=deletion_vectors, **options)
+        declared = DeltaState(path, KEY, VALUE, kind, deletion_vectors=deletion_vectors, **options)
+        self.declared = sized(declared, **(sizes or {}))
         self.model: dict[str, int] = {}
         self.models: list[dict[str, int]] = [{}]
         self.last: dict[str, int] = {}
@@ -98,20 +103,15 @@ class Table:
         assert [value and value.value for value in self.state.multi_get("abcdefgh")] == expected
 
 
-def make_small(patch: pytest.MonkeyPatch) -> None:
-    """Let few rows be many: a file is full with four, two are a portion, and numbers of rows begin anew at once."""
-    for module, name, value in (
-        (merging, "_TIER", 2),
-        (merging, "_REWRITTEN_ROWS_MIN", 1),
-        (segments, "NUMBERS", 64),
-        (key_index, "NUMBERS", 64),
-        (key_index, "_SLOTS_MIN", 4),
-        (segments, "_PORTION_ROWS", 2),
-        (segments, "FILE_ROWS", 4),
-        (data_files, "FILE_ROWS", 4),
-        (data_files, "PORTION_ROWS", 2),
-    ):
-        patch.setattr(module, name, value)
+SMALL = {
+    "file_rows": 4,
+    "full_rows": 4,
+    "portion_rows": 2,
+    "tier_files": 2,
+    "rewritten_rows": 1,
+    "index": IndexSizes(numbers=64, slots=4),
+}
+"""Sizes of which few rows are many: a file is full with four, two are a portion, and numbers of rows begin anew at once."""
 
 
 def follow(table: Table, steps) -> None:
@@ -146,11 +146,8 @@ def follow(table: Table, steps) -> None:
 def test_any_steps(tmp_path_factory, rows, vectors, steps, kind) -> None:
     """Whatever is written, merged, moved by others and opened again, table and driver hold what a dictionary does."""
     path = tmp_path_factory.mktemp("segments") / "t"
-    with pytest.MonkeyPatch.context() as patch:
-        make_small(patch)
-        if rows != "held":
-            hold_no_rows(patch)
-        follow(Table(path, kind, deletion_vectors=vectors, cached_keys_max=1, **OFTEN), steps)
+    sizes = SMALL if rows == "held" else SMALL | LARGE
+    follow(Table(path, kind, deletion_vectors=vectors, sizes=sizes, cached_keys_max=1, **OFTEN), steps)
 
 
 STORIES = {
@@ -231,12 +228,10 @@ STORIES = {
     ("rows", "vectors"), [("held", True), ("mapped", True), ("held", False), ("mapped", False)], ids=str
 )
 @pytest.mark.parametrize("story", STORIES)
-def test_stories(tmp_path, monkeypatch, rows, vectors, story) -> None:
+def test_stories(tmp_path, rows, vectors, story) -> None:
     """What has gone wrong, or would by one wrong number, with the driver's rows in memory and without."""
-    make_small(monkeypatch)
-    if rows != "held":
-        hold_no_rows(monkeypatch)
-    table = Table(tmp_path / "t", deletion_vectors=vectors, cached_keys_max=1, **OFTEN)
+    sizes = SMALL if rows == "held" else SMALL | LARGE
+    table = Table(tmp_path / "t", deletion_vectors=vectors, sizes=sizes, cached_keys_max=1, **OFTEN)
     follow(table, STORIES[story])
 
 
@@ -257,13 +252,9 @@ DEEDS = {
 @pytest.mark.parametrize("deed", DEEDS)
 def test_rows_that_die_while_their_segments_are_merged(tmp_path, monkeypatch, rows, deed) -> None:
     """A merge outlasts writes: what they have replaced and removed meanwhile is dead in the new segment, too."""
-    merge_each(monkeypatch, 3)
-    monkeypatch.setattr(log_vectors, "_PORTION", 3)
-    if rows != "held":
-        hold_no_rows(monkeypatch)
     gate, begun = held_merges(monkeypatch)
     gate.clear()
-    table = Table(tmp_path / "t")
+    table = Table(tmp_path / "t", sizes={"tier_files": 3, "portion_rows": 3, **(LARGE if rows != "held" else {})})
     for values in ({"a": 1, "b": 2}, {"c": 3, "d": 4}, {"e": 5, "a": 6}):
         table.write("put", values)
     assert len(live_files(table.path)) == 3
@@ -271,8 +262,7 @@ def test_rows_that_die_while_their_segments_are_merged(tmp_path, monkeypatch, ro
     assert begun.wait(600)
     DEEDS[deed](table)
     gate.set()
-    merge_each(monkeypatch, 99)
-    merge(table.state)
+    put_merged(table.state)
     table.check()
     assert "merged" in " ".join(live_files(table.path)) or deed in {"gone back", "moved by others", "all"}
     assert [value and value.value for value in table.state.multi_get("abcdef")] == [
@@ -311,7 +301,7 @@ def file_of(live: int, dead: int = 0, mib: int = 0) -> DataFile:
 )
 def test_what_is_merged(files, chosen) -> None:
     """A tier that is full is, the smallest first, up to the largest segment; so is one that is mostly dead, if large."""
-    found = [file for own in in_tiers(files, is_mostly_dead) for file in own]
+    found = [file for own in in_tiers(files, is_mostly_dead, Sizes()) for file in own]
     assert len(found) == chosen
     assert len({file.live.bit_length() for file in found}) <= 1
 
@@ -319,9 +309,7 @@ def test_what_is_merged(files, chosen) -> None:
 @pytest.mark.parametrize("rows", ["held", "mapped"])
 def test_rows_whose_vectors_change_are_not_read_again(tmp_path, monkeypatch, rows) -> None:
     """Where a table has gone back, or others have marked rows, those are found that are there now."""
-    if rows != "held":
-        hold_no_rows(monkeypatch)
-    table = Table(tmp_path / "t", cached_keys_max=1)
+    table = Table(tmp_path / "t", cached_keys_max=1, sizes=LARGE if rows != "held" else None)
     table.write("put", dict.fromkeys("abcdef", 1))
     table.write("put", {"a": 2, "b": None})
     table.write("put", {"a": 3, "c": 3, "g": 3})
@@ -368,11 +356,9 @@ def test_an_update_looks_its_keys_up_once(tmp_path, monkeypatch, kind) -> None:
 
 
 @pytest.mark.parametrize("rows", ["held", "mapped"])
-def test_a_file_that_comes_back_with_dead_rows(tmp_path, monkeypatch, rows) -> None:
+def test_a_file_that_comes_back_with_dead_rows(tmp_path, rows) -> None:
     """It is read beside the files that have stayed, and its live rows are found where they are."""
-    if rows != "held":
-        hold_no_rows(monkeypatch)
-    table = Table(tmp_path / "t", cached_keys_max=1)
+    table = Table(tmp_path / "t", cached_keys_max=1, sizes=LARGE if rows != "held" else None)
     table.write("put", dict.fromkeys("abcd", 1))
     table.write("put", dict.fromkeys("abe", 2))
     table.write("put", dict.fromkeys("cd", 3))

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from committers import EventClock
 from state import DeltaState, StateKind, read_table
-from state.delta import merging
 from tests.budgets import examples
-from tests.state.delta.delta_tables import held_merges, hold_no_rows, maintain, reread
+from tests.state.delta.delta_tables import LARGE, held_merges, maintain, reread, scheduled, sized
 from tests.state.delta.foreign import live_files, move_rows
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
@@ -33,9 +33,11 @@ def at(second: int | None) -> dt.datetime | None:
     return None if second is None else START + dt.timedelta(seconds=second)
 
 
-def declared(root: Path, ttl: int = TTL, **options: int) -> dict[str, DeltaState]:
+def declared(
+    root: Path, ttl: int = TTL, sizes: Mapping[str, int] | None = None, **options: int
+) -> dict[str, DeltaState]:
     keys = DeltaState(root / "keys", KEY, VALUE, ttl=dt.timedelta(seconds=ttl), clock="clock", **options)
-    return {"keys": keys, "clock": EventClock.state(root / "clock")}
+    return {"keys": sized(keys, **(sizes or {})), "clock": EventClock.state(root / "clock")}
 
 
 def opened(states: dict[str, DeltaState], epoch: int = 1) -> dict[str, Any]:
@@ -69,8 +71,10 @@ calls = st.one_of(
 class Model:
     """Transactions that move the clock and use keys, in groups; beside them, a plain dict."""
 
-    def __init__(self, root: Path, *, has_executors: bool, only_folds: bool, has_vectors: bool) -> None:
-        self.root = root
+    def __init__(
+        self, root: Path, sizes: Mapping[str, int], *, has_executors: bool, only_folds: bool, has_vectors: bool
+    ) -> None:
+        self.root, self.sizes = root, sizes
         self.has_executors, self.only_folds, self.has_vectors = has_executors, only_folds, has_vectors
         self.epoch = self.txid = 0
         self.durable: tuple[dict[str, Any], int, int] = ({}, -100, -100)
@@ -81,7 +85,7 @@ class Model:
 
     def _reopen(self) -> None:
         self.epoch += 1
-        made = declared(self.root, upkeep_every_writes=2, deletion_vectors=self.has_vectors)
+        made = declared(self.root, sizes=self.sizes, upkeep_every_writes=2, deletion_vectors=self.has_vectors)
         self.states = opened(made, self.epoch)
         if self.has_executors:
             self.states["keys"].use_executors(InlineExecutors(), 2)
@@ -231,11 +235,9 @@ def test_a_table_and_a_dict_agree(
     """Keys expire by the watermark before each transaction, whatever becomes of groups, wherever the fold is, and whoever moves rows."""
     folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(dir=folder) as root:
-        if not is_held:
-            hold_no_rows(patch)
-        patch.setattr(merging, "_REWRITTEN_ROWS_MIN", 1)
         gate, _ = held_merges(patch)
-        model = Model(Path(root), has_executors=has_executors, only_folds=only_folds, has_vectors=has_vectors)
+        sizes = {"rewritten_rows": 1, **({} if is_held else LARGE)}
+        model = Model(Path(root), sizes, has_executors=has_executors, only_folds=only_folds, has_vectors=has_vectors)
         for own, how, upkeep, deed in story:
             for each in own:
                 model.transaction(*each)
@@ -273,11 +275,9 @@ def put(states: dict[str, Any], txid: int, watermark: int, rows: dict[str, tuple
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "streamed"])
-def test_upkeep_drops_what_has_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool) -> None:
+def test_upkeep_drops_what_has_expired(tmp_path: Path, is_held: bool) -> None:
     """The rows of a file go once most of them have expired, from memory, too; the others stay, and keep their values."""
-    if not is_held:
-        hold_no_rows(monkeypatch)
-    states = opened(declared(tmp_path, upkeep_every_writes=1))
+    states = opened(declared(tmp_path, sizes={} if is_held else LARGE, upkeep_every_writes=1))
     put(states, 1, 0, {"a": (1, 0), "b": (2, 0), "c": (3, 30)})
     put(states, 2, 20, {"d": (4, 20)})
     maintain(states["keys"])
@@ -299,11 +299,11 @@ def test_upkeep_drops_what_has_expired(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_upkeep_comes_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upkeep_comes_by_rows(tmp_path: Path) -> None:
     """A table of a few large writes is looked after before it holds many times what is alive."""
-    monkeypatch.setattr("state.delta.upkeep.schedule.GROWN_ROWS_MIN", 100)
-    hold_no_rows(monkeypatch)
-    states = opened(declared(tmp_path))
+    tables = declared(tmp_path, sizes=LARGE)
+    scheduled(tables["keys"], grown_rows=100)
+    states = opened(tables)
     held = []
     for txid in range(1, 31):
         now = txid * 100

@@ -16,8 +16,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 from pyroaring import BitMap64
 
-from state.delta.log import data_files
-from state.delta.log.data_files import DataFile, files_in, files_of
+from state.delta.log.data_files import DataFile, Sizes, files_in, files_of
 from state.delta.log.entries import entry_path
 from state.delta.log.live_vectors import live_vectors
 from state.delta.log.location import LOG_FOLDER, Location
@@ -274,17 +273,17 @@ def test_a_file_that_is_added_again_without_its_vector(table: VectorTable, is_re
 
 
 @pytest.mark.parametrize("dead", [{0}, {8}, {0, 8}, {1, 2, 3, 4, 5, 6, 7, 8}, {3, 4}, set(), {*range(9)}])
-def test_dead_rows_are_left_out(table: VectorTable, monkeypatch: pytest.MonkeyPatch, dead: set[int]) -> None:
+def test_dead_rows_are_left_out(table: VectorTable, dead: set[int]) -> None:
     """In a whole read, and in portions whose bounds are anywhere."""
     path = table.add(list(range(10, 19)))
     table.mark(**{path: BitMap64(dead)})
     file = table.files[path]
     assert set(table.data.dead(file)) == dead
     for size in (1, 2, 4, 9, 10):
-        monkeypatch.setattr(data_files, "PORTION_ROWS", size)
-        portions = list(table.data.portions(file, SCHEMA))
+        data = attrs.evolve(table.data, sizes=Sizes(portion_rows=size))
+        portions = list(data.portions(file, SCHEMA))
         assert [own for rows in portions for own in rows["id"].to_pylist()] == table.shown
-        every = list(table.data.portions(file, SCHEMA, with_dead=True))
+        every = list(data.portions(file, SCHEMA, with_dead=True))
         assert [own for rows in every for own in rows["id"].to_pylist()] == list(range(10, 19))
     assert table.data.read(file, SCHEMA)["id"].to_pylist() == table.shown
     assert table.data.read(file, SCHEMA, with_dead=True)["id"].to_pylist() == list(range(10, 19))
@@ -307,5 +306,9 @@ def test_what_is_missing_is_told(table: VectorTable) -> None:
 def test_positions_come_in_portions() -> None:
     """Each once, in their order; where there are none is no portion."""
     positions = [0, 5, (1 << 18) - 1, 1 << 18, 5 << 18]
-    assert [portion.tolist() for portion in portions_in(BitMap64(positions))] == [positions[:3], [1 << 18], [5 << 18]]
-    assert list(portions_in(BitMap64())) == []
+    assert [portion.tolist() for portion in portions_in(BitMap64(positions), 1 << 18)] == [
+        positions[:3],
+        [1 << 18],
+        [5 << 18],
+    ]
+    assert list(portions_in(BitMap64(), 1 << 18)) == []

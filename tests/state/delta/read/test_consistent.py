@@ -16,7 +16,7 @@ from state.delta.read.points import TableVersions
 from tests.acceptance.topologies import counts_of
 from tests.crashes import Crash, run_with_crash
 from tests.journals import journal_in, opened_journal
-from tests.state.delta.delta_tables import maintain
+from tests.state.delta.delta_tables import maintain, scheduled_tables
 from tests.state.delta.two_tables import DATA, Reader, two_tables
 from txtopo import Fields
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
@@ -84,9 +84,9 @@ def test_upkeep_takes_nothing_that_a_view_needs(tmp_path, monkeypatch):
         age()
 
     monkeypatch.setattr("state.delta.upkeep.past.TablePast.old_outside", vacuum_all)
-    monkeypatch.setattr("state.delta.upkeep.rounds._CHECKPOINTS_PER_CLEAN_UP", 1)
     reader = Reader(tmp_path)
-    make = lambda: two_tables(tmp_path, upkeep_every_writes=1, vacuum_retention_hours=168)
+    often = {"upkeep_every_writes": 1, "vacuum_retention_hours": 168}
+    make = lambda: scheduled_tables(two_tables(tmp_path, **often), clean_up_checkpoints=1)
     for at in (43, 59, 0):
         run_with_crash(make, Crash(at, look))
     reader()

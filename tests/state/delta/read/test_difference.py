@@ -14,7 +14,6 @@ from hypothesis import example, given, settings, strategies as st
 
 from state import DeltaExpiringRows, DeltaRows, DeltaState, OpaqueValue, TransactionalValue
 from state.delta.log.data_files import DataFolder
-from state.delta.read import difference as module
 from state.delta.read.difference import TableDifference, difference, stored_difference
 from state.delta.read.history import FoundTable
 from state.delta.read.reading import StoredRows
@@ -229,13 +228,14 @@ def test_versions_differ_as_their_rows_do(kind, is_read_whole, monkeypatch):
     @settings(max_examples=examples(8), deadline=None)
     @given(groups=GROUPS, of_fork=GROUPS, since=SINCE, with_txids=st.booleans(), share_rows=st.sampled_from([5, 10**6]))
     def agree(groups, of_fork, since, with_txids, share_rows):
-        monkeypatch.setattr(module, "SHARE_ROWS", share_rows)
         with tempfile.TemporaryDirectory() as root:
             origin, fork = map(FoundTable.at, forked(TABLES[kind], Path(root), groups, of_fork))
             last = origin.stored(None)
             for a, b in ((origin.stored(1), last), (last, fork.stored(None)), (fork.stored(1), last), (last, last)):
                 how = {"since": since, "with_txids": with_txids}
-                assert shown(stored_difference(a, b, **how)) == shown(difference(a.read(), b.read(), **how))
+                assert shown(stored_difference(a, b, share_rows=share_rows, **how)) == shown(
+                    difference(a.read(), b.read(), **how)
+                )
 
     agree()
 

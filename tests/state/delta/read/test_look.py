@@ -3,14 +3,14 @@
 import gc
 import random
 
+import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from state import DeltaRows, DeltaState, TransactionalValue, read_table
-from state.delta.log import data_files
-from state.delta.log.data_files import DataFolder, files_of
+from state.delta.log.data_files import DataFolder, Sizes, files_of
 from state.delta.log.location import Location
 from state.delta.read import history, reading
 from state.delta.read.history import look_up
@@ -90,7 +90,12 @@ def test_texts_of_every_form_are_found(tmp_path_factory, groups, deletion_vector
 @pytest.mark.parametrize("name", ALL)
 def test_rows_of_each_kind_of_column_come_in_their_order(tmp_path, monkeypatch, name):
     """The column is the first one, with nulls and NaN, which are after all others, and rows come in small portions."""
-    monkeypatch.setattr(data_files, "PORTION_ROWS", 3)
+    portions, small = DataFolder.portions, Sizes(portion_rows=3)
+    monkeypatch.setattr(
+        DataFolder,
+        "portions",
+        lambda self, *args, **options: portions(attrs.evolve(self, sizes=small), *args, **options),
+    )
     fields = fields_of(name) + Fields("id: long")
     opened = DeltaRows(tmp_path / "t", fields).open("t", "rows", "life", 1)
     draw = random.Random(1)
@@ -166,7 +171,6 @@ def test_files_after_the_first_rows_are_not_read(in_order, portions):
 @pytest.mark.parametrize("keys", [(), ("1234",)])
 def test_a_look_holds_a_portion_and_what_it_shows(tmp_path, monkeypatch, keys):
     """However many rows there are, and wherever the key is."""
-    monkeypatch.setattr(data_files, "PORTION_ROWS", 200)
     opened = DeltaState(tmp_path / "t", Fields("id: long"), Fields("s: string")).open("t", "keys", "life", 1)
     for txid in range(1, 21):
         opened.write(txid, {n: TransactionalValue(txid, "x" * 1_000) for n in range(txid, 10_000, 20)})
@@ -176,7 +180,7 @@ def test_a_look_holds_a_portion_and_what_it_shows(tmp_path, monkeypatch, keys):
     before = pa.total_allocated_bytes()
 
     def spy(self, file, schema, **options):
-        for rows in original(self, file, schema, **options):
+        for rows in original(attrs.evolve(self, sizes=Sizes(portion_rows=200)), file, schema, **options):
             held.append(pa.total_allocated_bytes() - before)
             yield rows
 

@@ -18,7 +18,7 @@ import state.delta.upkeep.rounds
 import state.delta.upkeep.schedule
 import state.delta.writer
 from state import DeltaRows, DeltaState
-from tests.state.delta.delta_tables import all_of, hold_no_rows, maintain
+from tests.state.delta.delta_tables import LARGE, all_of, maintain, scheduled, sized
 from tests.state.delta.read.readers import READERS, duck_db_connection, ids
 from tests.state.delta.rows.rows_tables import put
 from tests.state.delta.table_life import LIVES, RECENT_SECS
@@ -41,11 +41,6 @@ _GONE = (
     "no table metadata or protocol",
 )
 """What readers say of a file or a version that is gone."""
-
-
-@pytest.fixture(autouse=True)
-def _clean_up_each_time(monkeypatch):
-    monkeypatch.setattr(state.delta.upkeep.rounds, "_CHECKPOINTS_PER_CLEAN_UP", 1)
 
 
 def clock(now_secs: Callable[[], float]) -> Any:
@@ -149,7 +144,7 @@ def look_at_each_step(monkeypatch: pytest.MonkeyPatch, look: Callable[[str], Non
 def keys(history: History) -> tuple[Any, Callable[[], object]]:
     """Fill a keyed table, in files that hold several keys each; return it, and how to add the key 0."""
     declared = DeltaState(history.path, Fields("id: long"), Fields("n: long"), **OFTEN)
-    opened = declared.open("topology", "s", "life", 1)
+    opened = scheduled(sized(declared, **LARGE), clean_up_checkpoints=1).open("topology", "s", "life", 1)
     held: set[int] = set()
     for txid, days in enumerate((50, 45, 20, 9, 8, 6, 5, 1, 0.5), 1):
         put_now = {*range(txid * 3, txid * 3 + 3), txid}
@@ -166,7 +161,8 @@ def keys(history: History) -> tuple[Any, Callable[[], object]]:
 
 def rows(history: History) -> tuple[Any, Callable[[], object]]:
     """Fill a table of rows, whose small files upkeep combines; return it, and how to add the row 0."""
-    opened = DeltaRows(history.path, Fields("id: long"), **OFTEN).open("topology", "s", "life", 1)
+    declared = scheduled(DeltaRows(history.path, Fields("id: long"), **OFTEN), clean_up_checkpoints=1)
+    opened = declared.open("topology", "s", "life", 1)
     for txid, days in enumerate((50, 45, 20, 9, 8, 6, 5, 1, 0.5), 1):
         added = pa.table({"id": [txid * 2, txid * 2 + 1]})
         history.write(
@@ -189,7 +185,6 @@ def rows(history: History) -> tuple[Any, Callable[[], object]]:
 )
 def test_a_read_is_whole_or_an_error(tmp_path, monkeypatch, fill, log_hours):
     """Readers that opened any version before, and that open one now, at each step of upkeep, twice."""
-    hold_no_rows(monkeypatch)
     history = History(tmp_path / "t", monkeypatch)
     opened, add_0 = fill(history)
     if log_hours is not None:

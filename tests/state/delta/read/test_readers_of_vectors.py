@@ -10,8 +10,7 @@ from deltalake import DeltaTable
 from pyroaring import BitMap64
 
 from state import DeltaState
-from state.delta import merging
-from tests.state.delta.delta_tables import held_merges, merge, merge_each
+from tests.state.delta.delta_tables import held_merges, merge, sized
 from tests.state.delta.foreign import live_files
 from tests.state.delta.read.readers import READERS, Filter, delta_rs_dataset, ids, spark_literal
 from tests.state.delta.spark_session import ids_where
@@ -122,10 +121,8 @@ class Life:
         self.model: dict[int, int] = {}
         self._check = check
         self._gate, self._begun = held_merges(monkeypatch)
-        merge_each(monkeypatch, 4)
-        monkeypatch.setattr(merging, "_REWRITTEN_ROWS_MIN", 8)
         declared = DeltaState(root, Fields("id: long"), Fields("n: long"), deletion_vectors=True)
-        self._state = declared.open("topology", "s", "life", 1)
+        self._state = sized(declared, tier_files=4, rewritten_rows=8).open("topology", "s", "life", 1)
         self._txid = 0
 
     def write(self, *own: int) -> None:

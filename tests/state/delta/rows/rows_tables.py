@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from state import DeltaRows, read_table
+from tests.state.delta.delta_tables import sized
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.transactional.commit.write_buffer import group_state
@@ -15,8 +16,8 @@ WAYS = pytest.mark.parametrize("large", [False, True], ids=["driver", "executors
 PARTITIONS = pytest.mark.parametrize("partition_by", [(), ("day",)], ids=["plain", "partitioned"])
 
 
-def opened(path, *, fields=FIELDS, epoch=1, executors=None, **options):
-    state = DeltaRows(path / "t", fields, **options).open("topology", "s", "life", epoch)
+def opened(path, *, fields=FIELDS, epoch=1, executors=None, sizes=None, **options):
+    state = sized(DeltaRows(path / "t", fields, **options), **(sizes or {})).open("topology", "s", "life", epoch)
     if executors is not None:
         state.use_executors(executors, 0)
     return state

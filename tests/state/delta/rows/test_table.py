@@ -1,6 +1,5 @@
 """A table of rows: each transaction's rows are in it once, in whatever way they are written."""
 
-import os
 import pickle
 import threading
 import time
@@ -12,8 +11,6 @@ from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaRows
-from state.delta.log import data_files
-from state.delta.rows import group as group_module
 from tests.budgets import examples
 from tests.state.delta.delta_tables import maintain, reread
 from tests.state.delta.inline_executors import InlineExecutors
@@ -173,11 +170,10 @@ def test_small_files_are_put_together(tmp_path, partition_by) -> None:
     assert DeltaRows(tmp_path / "t", FIELDS, partition_by=partition_by).table().foreign_change(None) is None
 
 
-def test_large_groups_are_shared_out(tmp_path, monkeypatch) -> None:
+def test_large_groups_are_shared_out(tmp_path) -> None:
     """The executors share the rows evenly, whatever partitions they are of."""
-    monkeypatch.setattr(group_module, "FILE_ROWS", 100)
     executors = InlineExecutors(slots=3)
-    state = opened(tmp_path, partition_by="day", executors=executors)
+    state = opened(tmp_path, partition_by="day", executors=executors, sizes={"file_rows": 100})
     put(state, (1, ("append", [("a", n) for n in range(1000)])))
     assert [len(items) for items in executors.calls] == [10]
     actions = pa.table(DeltaTable(tmp_path / "t").get_add_actions()).to_pylist()
@@ -224,8 +220,6 @@ def test_a_put_that_fails_ends_those_beside_it(tmp_path, monkeypatch) -> None:
 
     state = opened(tmp_path, partition_by=("day",))
     monkeypatch.setattr(LocalFolder, "put_new", fails)
-    monkeypatch.setattr(data_files, "PUTS_MAX", 2)
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
     with pytest.raises(StateFailure, match="the disk is full"):
         state.write(1, writes_of(state, (1, ("append", [(str(n), n) for n in range(2_000)]))))
     assert len(begun) < 2_000
@@ -236,10 +230,10 @@ def test_a_put_that_fails_ends_those_beside_it(tmp_path, monkeypatch) -> None:
 
 @WAYS
 @PARTITIONS
-def test_many_rows_go_to_several_files(tmp_path, monkeypatch, large, partition_by) -> None:
+def test_many_rows_go_to_several_files(tmp_path, large, partition_by) -> None:
     """A group writes no file of more rows than a file has, and each row once."""
-    monkeypatch.setattr("state.delta.log.data_files.FILE_ROWS", 2)
-    state = opened(tmp_path, partition_by=partition_by, executors=some_executors(large))
+    executors = some_executors(large)
+    state = opened(tmp_path, partition_by=partition_by, executors=executors, sizes={"file_rows": 2})
     many = [("ab"[number % 2], number) for number in range(9)]
     put(state, (1, ("append", many[:4])), (2, ("append", many[4:])))
     assert rows(tmp_path) == Counter((*each, 1 if each in many[:4] else 2) for each in many)

@@ -23,6 +23,7 @@ from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, DeltaState, StateKind, read_points, read_table, read_tables
 from tests.cli.conftest import command_line
 from tests.crashes import Crash, survives
+from tests.state.delta.delta_tables import scheduled_tables
 from tests.variants import variants
 from txtopo import BasicBolt, Config, Fields, Topology, TransactionalTopologyBuilder
 from txtopo.testing.inline import run_inline
@@ -142,15 +143,15 @@ def run_over_crashes(make, wall: Wall, crashes: int) -> None:
 @pytest.mark.parametrize(
     ("vectors", "opaque", "step"), variants((True, True, 3), long=[(True, True, 1), (False, False, 1)])
 )
-def test_all_goes_back_to_each_point(command_line, monkeypatch, vectors, opaque, step):
+def test_all_goes_back_to_each_point(command_line, vectors, opaque, step):
     """At each that is listed tables of all kinds are as they were, read and returned to; what runs again is exact.
 
     All are read, and each so-many-th is returned to.
     """
-    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
     command_line.write_module("kinds", MODULE)
     run_inline(made("control", vectors=False, opaque=opaque), Config(group_transactions_max=1))
-    make, wall = lambda: made("out", vectors=vectors, opaque=opaque), Wall()
+    make = lambda: scheduled_tables(made("out", vectors=vectors, opaque=opaque), clean_up_secs=0)
+    wall = Wall()
     run_over_crashes(make, wall, crashes=4)
     options = ("--set", f"vectors={vectors}".lower(), "--set", f"opaque={opaque}".lower())
     expected = {}

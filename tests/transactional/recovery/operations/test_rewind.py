@@ -144,9 +144,9 @@ def test_points_are_those_of_the_whole_journal(tmp_path, seed):
         assert found[0] == found[1]
     counting = {point.txid for point in whole.points}
     for txid in () if is_lost else draw.sample(sorted(counting - {0}), 4):
-        assert past.at(search, txid * PLANNED_MS + draw.randrange(PLANNED_MS)) == txid
-        assert past.at(search, txid * PLANNED_MS - 1) == txid - 1 or txid == 1
-    undone = [each.txid for each in past.undone(search, past.points[-1])]
+        assert past.at(txid * PLANNED_MS + draw.randrange(PLANNED_MS)) == txid
+        assert past.at(txid * PLANNED_MS - 1) == txid - 1 or txid == 1
+    undone = [each.txid for each in past.undone(past.points[-1])]
     assert undone == sorted(undone, reverse=True)
     assert undone[0] == last
 

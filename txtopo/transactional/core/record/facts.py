@@ -41,8 +41,8 @@ class Fact:
     @property
     def attempt(self) -> TransactionAttempt:
         """The attempt, of a fact that concerns one."""
-        (found,) = self.attempts
-        return found
+        (single,) = self.attempts
+        return single
 
     def attempt_of(self, txid: int) -> TransactionAttempt | None:
         """Return the attempt of one of the transactions."""
@@ -67,7 +67,7 @@ class Trouble(Fact):
 
 def of_attempts(  # noqa: PLR0913, PLR0917 - a fact's
     at_secs: float,
-    what: HistoryEvent,
+    event: HistoryEvent,
     attempts: Sequence[TransactionAttempt],
     job_id: int | None = None,
     group_id: int | None = None,
@@ -77,7 +77,7 @@ def of_attempts(  # noqa: PLR0913, PLR0917 - a fact's
 ) -> Fact:
     """Return a fact about attempts of consecutive transactions."""
     txids = tuple([attempt.txid for attempt in attempts])
-    return Fact(at_secs, what, txids, tuple(attempts), job_id, group_id, tuples, cpu_secs, measures=measures)
+    return Fact(at_secs, event, txids, tuple(attempts), job_id, group_id, tuples, cpu_secs, measures=measures)
 
 
 def carried_out(at_secs: float, action: SaveMetadata | Process | Commit | DeadLetter) -> Fact:

@@ -12,7 +12,7 @@ from txtopo.transactional.core.record.history import HistoryEvent
 from txtopo.transactional.core.transactions import Transaction
 
 
-class Telling:
+class FactCollector:
     """Collects the facts of one call, in order: those of consecutive transactions that are processed become one."""
 
     def __init__(self) -> None:
@@ -39,21 +39,21 @@ class Telling:
 
     def of_run(
         self,
-        what: HistoryEvent,
+        event: HistoryEvent,
         *,
         job_id: int | None = None,
         group_id: int | None = None,
         measures: Measures | None = None,
     ) -> None:
         """Tell what happened to a job or a group."""
-        self.tell(Fact(self.at_secs, what, (), job_id=job_id, group_id=group_id, measures=measures))
+        self.tell(Fact(self.at_secs, event, (), job_id=job_id, group_id=group_id, measures=measures))
 
-    def begun(self, what: HistoryEvent, begun: Sequence[TransactionMetadata]) -> None:
+    def begun(self, event: HistoryEvent, begun: Sequence[TransactionMetadata]) -> None:
         """Tell that transactions have begun, or were found begun."""
         if begun:
             txids = tuple([transaction.txid for transaction in begun])
             self.tell(
-                Fact(self.at_secs, what, txids, planned_ms=tuple([transaction.planned.at_ms for transaction in begun]))
+                Fact(self.at_secs, event, txids, planned_ms=tuple([transaction.planned.at_ms for transaction in begun]))
             )
 
     def processed(self, answer: Processed) -> None:
@@ -63,21 +63,21 @@ class Telling:
         self._answers.append(answer)
 
     def trouble(
-        self, transaction: Transaction, what: HistoryEvent, reason: str = "", component: str | None = None
+        self, transaction: Transaction, event: HistoryEvent, reason: str = "", component: str | None = None
     ) -> None:
         """Tell what happens to a transaction; call this before its status changes."""
         attempts = () if transaction.attempt is None else (transaction.attempt,)
-        self.tell(Trouble(self.at_secs, what, (transaction.txid,), attempts, component=component, reason=reason))
+        self.tell(Trouble(self.at_secs, event, (transaction.txid,), attempts, component=component, reason=reason))
 
     def committed(
         self,
-        what: HistoryEvent,
+        event: HistoryEvent,
         attempts: Sequence[TransactionAttempt],
         tuples: tuple[int, ...],
         measures: Measures | None,
     ) -> None:
         """Tell that attempts are committed, or a dead letter is written."""
-        self.tell(of_attempts(self.at_secs, what, attempts, tuples=tuples, measures=measures))
+        self.tell(of_attempts(self.at_secs, event, attempts, tuples=tuples, measures=measures))
 
     def stopped(self, error: Exception, attempt: TransactionAttempt | None) -> None:
         """Tell that an error stops the run, perhaps found in an attempt."""
@@ -91,5 +91,5 @@ class Telling:
             tuples = tuple([answer.tuples for answer in self._answers])
             cpu_secs = sum([answer.cpu_secs for answer in self._answers])
             self._answers = []
-            told = of_attempts(self.at_secs, HistoryEvent.PROCESSED, attempts, tuples=tuples, cpu_secs=cpu_secs)
-            self._facts.append(told)
+            fact = of_attempts(self.at_secs, HistoryEvent.PROCESSED, attempts, tuples=tuples, cpu_secs=cpu_secs)
+            self._facts.append(fact)

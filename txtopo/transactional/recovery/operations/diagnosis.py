@@ -37,7 +37,7 @@ from txtopo.transactional.recovery.divergence import (
     find_divergences,
     find_incomplete,
 )
-from txtopo.transactional.recovery.operations.ways import Ways
+from txtopo.transactional.recovery.operations.ways import RollbackPlanner
 from txtopo.transactional.recovery.tables import descriptions_of, next_number, rooms_of, tables_of
 
 _ADOPTABLE = {DivergenceKind.FOREIGN_CHANGE, DivergenceKind.NEWER_EPOCH}
@@ -314,7 +314,7 @@ class _Examination:
     def _proposal(self, number: int) -> tuple[plans.GoTo | None, tuple[str, ...], tuple[str, ...]]:
         """Return the best plan, the states that it rolls back, and the obstacles to a better one."""
         subject = self._subject
-        ways = _WaysOfApart(
+        ways = _RollbackPlannerApart(
             record=self._record,
             tables={name: table for name, table in self._every.items() if name not in self._apart},
             descriptions=self._descriptions,
@@ -407,7 +407,7 @@ class _Examination:
 
 
 @attrs.frozen(kw_only=True)
-class _WaysOfApart(Ways):
+class _RollbackPlannerApart(RollbackPlanner):
     """The ways where tables and coordinator state may disagree."""
 
     divergences: tuple[Divergence, ...]

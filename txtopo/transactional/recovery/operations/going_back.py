@@ -12,7 +12,6 @@ is changed.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.api.components.optional import call_if_there
-from txtopo.api.components.planned import Planned, last_txid_of, metadata_of
+from txtopo.api.components.planned import last_txid_of, metadata_of
 from txtopo.api.state import KeepsVersions, State
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.api.values import ROWS_KINDS
@@ -91,12 +90,12 @@ class _ChangedStore(Store):
         return self._store.read(path)
 
     def children(self, path: str) -> list[str]:
-        put = [
+        below = [
             change.path[len(path) + 1 :]
             for change in self._changes
             if isinstance(change, Put) and change.path.startswith(f"{path}/")
         ]
-        names = {*self._store.children(path), *(each.partition("/")[0] for each in put)}
+        names = {*self._store.children(path), *(each.partition("/")[0] for each in below)}
         return sorted(name for name in names if self._has(f"{path}/{name}"))
 
     def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> Lead:
@@ -148,12 +147,12 @@ def checked(
     undone = metadata_after(subject, coordinator_state, to)
     stuck = []
     for spout in plan.spouts:
-        own, room = metadata_of(to.metadata, spout.id), room_of_spout(root, spout.id)
+        part, room = metadata_of(to.metadata, spout.id), room_of_spout(root, spout.id)
         with _coordinator(plan, config, spout) as coordinator:
             call_if_there(coordinator, "open_store", store, gathering, room)
-            known = [each[spout.id] for each in undone if spout.id in (each or {})]
+            former = [each[spout.id] for each in undone if spout.id in (each or {})]
             txid = last_txid_of(spout.id, to.txid, to.metadata)
-            if not plan.semantics[spout.id].rewind(coordinator, txid, own, known) and store.children(room):
+            if not plan.semantics[spout.id].rewind(coordinator, txid, part, former) and store.children(room):
                 stuck.append(spout.id)
     if to.is_beside:  # it begins with the values as they are, and with these transactions
         return []
@@ -164,11 +163,11 @@ def checked(
         )
     after = _ChangedStore(store, gathering.changes)
     for spout in plan.spouts:
-        own, room = metadata_of(to.metadata, spout.id), room_of_spout(root, spout.id)
+        part, room = metadata_of(to.metadata, spout.id), room_of_spout(root, spout.id)
         with _coordinator(plan, config, spout) as coordinator:
             call_if_there(coordinator, "open_store", after, GatheringLead(coordinator_state.epoch), room)
             txid = last_txid_of(spout.id, to.txid, to.metadata)
-            plan.semantics[spout.id].resume(coordinator, txid, own, is_first=True)
+            plan.semantics[spout.id].resume(coordinator, txid, part, is_first=True)
     return gathering.changes
 
 
@@ -196,16 +195,16 @@ class Rewind:
             raise _repair_first(diagnosis.damage)
         headers = journal_of(subject).headers()
         refuse_other_store(subject.topology_id, record.incarnation, headers[-1] if headers else None)
-        known, new = without_new(subject, record.committed)
+        without_states, new = without_new(subject, record.committed)
         # A state that was left out has its place at an earlier point.
-        others = (divergence for divergence in diagnosis.divergences if divergence.kind is not DivergenceKind.AWAY)
-        wrong = [other.text for other in others if other.state not in new]
+        divergences = (divergence for divergence in diagnosis.divergences if divergence.kind is not DivergenceKind.AWAY)
+        wrong = [divergence.text for divergence in divergences if divergence.state not in new]
         if wrong:
             raise _repair_first(wrong)
         if time_ms is not None:
-            txid = planned_by(subject, Past.of(known, record), time_ms)
+            txid = Past.of(without_states, record).at(time_ms)
         assert txid is not None, "one of them is given"
-        past = Past.of(known, record, txid)
+        past = Past.of(without_states, record, txid)
         point, reasons = past.nearest(txid)
         is_there = point.txid == past.committed.txid and record.group is None
         return cls(past, point, reasons, new, None if is_there else past.plan(point, diagnosis.number))
@@ -213,18 +212,6 @@ class Rewind:
 
 def _repair_first(wrong: Sequence[str]) -> StopError:
     return StopError(f"{'; '.join(wrong)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
-
-
-def planned_by(subject: RepairSubject, past: Past, time_ms: int) -> int:
-    """Return the last transaction that was planned by a time; raise StopError if that has not come yet."""
-    last = past.committed.planned
-    # A clock may have been ahead when the last transaction was planned.
-    if time_ms > max(time.time_ns() // 1_000_000, last.at_ms):
-        raise StopError(
-            f"{Planned(time_ms).at:%F %T} UTC has not come yet; the last transaction, {past.committed.txid}, was "
-            f"planned at {last.at:%F %T} UTC; {NOTHING_CHANGED}"
-        )
-    return past.at(journal_of(subject), time_ms)
 
 
 @attrs.frozen
@@ -270,10 +257,10 @@ class DryRun:
         now = state.snapshot(None)
         if not txid:
             return TableChange(None, True, *_counts(state, now, now.slice(0, 0), txid))
-        then = state.open_as_of(self.subject.topology_id, name, txid) if isinstance(state, KeepsVersions) else None
+        past = state.open_as_of(self.subject.topology_id, name, txid) if isinstance(state, KeepsVersions) else None
         # A state without versions tells by itself what it had.
-        before = state.snapshot(txid) if then is None else then.snapshot()
-        return TableChange(None if then is None else then.version, False, *_counts(state, now, before, txid))
+        before = state.snapshot(txid) if past is None else past.snapshot()
+        return TableChange(None if past is None else past.version, False, *_counts(state, now, before, txid))
 
 
 @attrs.frozen
@@ -289,13 +276,13 @@ class TableChange:
     changed: int
 
 
-def _counts(state: State, now: pa.Table, then: pa.Table, txid: int) -> tuple[int, int, int]:
+def _counts(state: State, now: pa.Table, past: pa.Table, txid: int) -> tuple[int, int, int]:
     """Count the rows that would go, come back and change; one without a later transaction is as it was then."""
     newer = now.filter(pc.greater(now["txid"], txid))
     keys = list(state.key.names) if getattr(state, "kind", None) not in ROWS_KINDS else []
-    changed = newer.select(keys).join(then.select(keys), keys, join_type="left semi").num_rows if keys else 0
-    gone, back = newer.num_rows - changed, then.num_rows - (now.num_rows - newer.num_rows) - changed
-    return gone, back, changed
+    changed = newer.select(keys).join(past.select(keys), keys, join_type="left semi").num_rows if keys else 0
+    removed, restored = newer.num_rows - changed, past.num_rows - (now.num_rows - newer.num_rows) - changed
+    return removed, restored, changed
 
 
 def journal_of(subject: RepairSubject) -> JournalSearch:
@@ -342,8 +329,8 @@ def forgo(
         for spout in plan.spouts:
             with _coordinator(plan, config, spout) as coordinator:
                 call_if_there(coordinator, "open_store", store, gathering, room_of_spout(root, spout.id))
-                own = metadata_of(last.metadata, spout.id)
-                lines += call_if_there(coordinator, "forgo", last.txid, own, names) or []
+                spout_metadata = metadata_of(last.metadata, spout.id)
+                lines += call_if_there(coordinator, "forgo", last.txid, spout_metadata, names) or []
         if not lines:
             whose = " or ".join(repr(spout.id) for spout in plan.spouts)
             raise StopError(f"spout {whose} has promised nothing by name; nothing was changed")

@@ -51,16 +51,16 @@ class Renaming:
         """
         rename, marks = plan.rename, self.former.committed().states
         for name, table in self.tables.items():
-            found = table.describe()
-            if found is not None and found.incarnation != self.former.incarnation:
+            description = table.describe()
+            if description is not None and description.incarnation != self.former.incarnation:
                 raise StopError(
                     f"the table of state {name!r}, {table.address}, is of another incarnation of topology "
-                    f"{found.topology_id!r}: run 'txtopo repair' with the former names; {NOTHING_CHANGED}"
+                    f"{description.topology_id!r}: run 'txtopo repair' with the former names; {NOTHING_CHANGED}"
                 )
-        kept = [rename.since.get(name, name) for name, mark in marks.items() if mark.left_after is None]
+        current_names = [rename.since.get(name, name) for name, mark in marks.items() if mark.left_after is None]
         unable = [
             *(name for name, table in self.tables.items() if not isinstance(table, CanBeRenamed)),
-            *(name for name in kept if name not in self.tables),
+            *(name for name in current_names if name not in self.tables),
         ]
         for name in unable:
             if rename.is_of_id or name in rename.states:
@@ -95,8 +95,8 @@ class Renaming:
             with durable_step("rename.begin"):
                 record_plan(state, plan)
         for name, table in self.tables.items():
-            found = table.describe()
-            if found is not None and (found.topology_id, found.state) != (rename.topology, name):
+            description = table.describe()
+            if description is not None and (description.topology_id, description.state) != (rename.topology, name):
                 assert isinstance(table, CanBeRenamed), "check() has looked"
                 # A crash after this leaves tables of either name; both codes are refused, and the next call does the
                 # rest.

@@ -11,24 +11,26 @@ Transaction 0 is a point as well: no table needs an old version to become empty.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from txtopo.api.components.planned import NEVER
+from txtopo.api.components.planned import NEVER, Planned
 from txtopo.api.state import StateTable, TableDescription
 from txtopo.attempts import transactions_words
-from txtopo.errors import ConfigError, StateAccessError
+from txtopo.errors import ConfigError, StateAccessError, StopError
 from txtopo.journal.backfills import backfills_of, unfinished_backfills
 from txtopo.journal.entries import JournalHeader, JournalPart, JournalTransaction
 from txtopo.journal.journal import counting_parts
 from txtopo.journal.search import JournalSearch
+from txtopo.text.words import NOTHING_CHANGED
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
-from txtopo.transactional.recovery.operations.ways import Ways
+from txtopo.transactional.recovery.operations.ways import RollbackPlanner
 from txtopo.transactional.recovery.plans import GoTo, StartAnew
 from txtopo.transactional.recovery.tables import descriptions_of
 
@@ -92,12 +94,12 @@ class Reach:
                 f"the journal of topology {subject.topology_id!r} has no complete line yet: it tells of no transaction"
             )
         incarnation = parts[-1].header.incarnation
-        found = checkpoints_in(parts, subject.topology_id, incarnation, subject.states, descriptions, decided=decided)
+        points = checkpoints_in(parts, subject.topology_id, incarnation, subject.states, descriptions, decided=decided)
         kept: dict[str, Collection[int]] = {}
         for name, listed in all_kept.items():  # a table that lists none is asked for those of checkpoints
-            wanted = {checkpoint.states[name].txid or 0 for checkpoint in found if name in checkpoint.states}
-            kept[name] = {*([0] if tables[name].is_kept(None) else []), *(listed or tables[name].kept(wanted))}
-        return cls(parts, found, kept)
+            txids_of_state = {checkpoint.states[name].txid or 0 for checkpoint in points if name in checkpoint.states}
+            kept[name] = {*([0] if tables[name].is_kept(None) else []), *(listed or tables[name].kept(txids_of_state))}
+        return cls(parts, points, kept)
 
 
 @attrs.frozen
@@ -112,7 +114,8 @@ class Past:
     unversioned: tuple[str, ...]
     """The states that keep no versions: they stay as they are, whatever the point."""
 
-    _ways: Ways
+    _ways: RollbackPlanner
+    _subject: RepairSubject
 
     @classmethod
     def of(cls, subject: RepairSubject, known: CoordinatorRecord, txid: int | None = None) -> Past:
@@ -129,8 +132,8 @@ class Past:
         """
         tables, decided = subject.tables(), known.decided
         descriptions = descriptions_of(tables)
-        wanted = () if txid is None else (txid,)
-        reach = Reach.of(subject, tables, descriptions, (*known.points, *wanted), decided)
+        target_txids = () if txid is None else (txid,)
+        reach = Reach.of(subject, tables, descriptions, (*known.points, *target_txids), decided)
         parts, checkpoints = reach.parts, [*reach.checkpoints]
         newest = parts[-1].header
         if checkpoints[0].txid < decided:
@@ -146,7 +149,7 @@ class Past:
         now = checkpoints[0]
         mark = CommittedMark(now.txid, now.metadata, {**now.states, **known.committed.states}, now.planned)
         record = CoordinatorRecord(subject.topology_id, newest.incarnation, newest.epoch, mark, None)
-        ways = Ways(
+        ways = RollbackPlanner(
             record=record,
             tables=tables,
             descriptions=descriptions,
@@ -161,7 +164,7 @@ class Past:
             ),
         )
         firsts = {entry.last: entry.first for part in counting for entry in part.entries}
-        gaps = _Gaps.between(counting)
+        gaps = _JournalGaps.between(counting)
         points = [
             Point(
                 checkpoint,
@@ -178,6 +181,7 @@ class Past:
             descriptions,
             tuple(name for name in subject.states if name not in tables),
             ways,
+            subject,
         )
 
     @property
@@ -195,32 +199,39 @@ class Past:
         """The points without obstacles, newest first."""
         return tuple(point for point in self.points if not point.obstacles)
 
-    def undone(self, journal: JournalSearch, point: Point) -> Iterator[JournalTransaction]:
+    def undone(self, point: Point) -> Iterator[JournalTransaction]:
         """Yield the transactions after a point, which would begin anew, newest first, as far as known."""
-        for transaction in backwards(journal, self.committed.txid):
-            if transaction.txid <= point.txid:
-                return
-            yield transaction
+        return itertools.takewhile(
+            lambda transaction: transaction.txid > point.txid,
+            _backwards(self._subject.journal(), self.committed.txid),
+        )
 
-    def at(self, journal: JournalSearch, time_ms: int) -> int:
+    def at(self, time_ms: int) -> int:
         """Return the last transaction that was planned at or before a time, in ms since 1970.
 
         Where the clock was put back, it is the last one before the newest file of the journal that begins later.
 
         Raises:
+            StopError: it has not come yet.
             StateAccessError: the journal does not go back to that time, or the topology does not.
         """
-        last = self.committed.txid
+        last, newest, journal = self.committed.txid, self.committed.planned, self._subject.journal()
+        # A clock may have been ahead when the last transaction was planned.
+        if time_ms > max(time.time_ns() // 1_000_000, newest.at_ms):
+            raise StopError(
+                f"{Planned(time_ms).at:%F %T} UTC has not come yet; the last transaction, {last}, was planned at "
+                f"{newest.at:%F %T} UTC; {NOTHING_CHANGED}"
+            )
         for header in reversed(journal.headers()):
             if header.planned.at_ms <= time_ms:
                 break
             last = min(last, header.committed)
-        found = (
+        point = (
             transaction
-            for transaction in backwards(journal, last)
+            for transaction in _backwards(journal, last)
             if transaction.planned != NEVER and transaction.planned.at_ms <= time_ms
         )
-        until = next(found, None)
+        until = next(point, None)
         if until is not None:
             return until.txid
         group = None if self.oldest is None else journal.find(self.oldest)
@@ -297,10 +308,10 @@ class Past:
 
 def summarized(reasons: Iterable[str]) -> list[str]:
     """Return the first of some reasons, each once, and how many more there are: between two points, many are alike."""
-    found = list(dict.fromkeys(reasons))
-    if len(found) <= REASONS_MAX + 1:
-        return found
-    return [*found[:REASONS_MAX], f"so it is with {len(found) - REASONS_MAX:,} more versions before"]
+    different = list(dict.fromkeys(reasons))
+    if len(different) <= REASONS_MAX + 1:
+        return different
+    return [*different[:REASONS_MAX], f"so it is with {len(different) - REASONS_MAX:,} more versions before"]
 
 
 def refuse_other_store(topology_id: str, incarnation: str | None, newest: JournalHeader | None) -> None:
@@ -324,11 +335,13 @@ def without_new(subject: RepairSubject, committed: CommittedMark) -> tuple[Repai
     A rewind leaves them as they are: what they lack, a backfill gives them. So is a state that was begun empty by a
     start that died, and left out since: it was there for no transaction, and no part of the journal names it.
     """
-    gone = {name for name, mark in committed.states.items() if mark.begun_after and mark.left_after == mark.begun_after}
+    empty = {
+        name for name, mark in committed.states.items() if mark.begun_after and mark.left_after == mark.begun_after
+    }
     new = tuple(
         name
         for name in subject.states
-        if committed.txid and name not in committed.states.keys() - gone and name not in subject.optional
+        if committed.txid and name not in committed.states.keys() - empty and name not in subject.optional
     )
     return attrs.evolve(subject, states={n: state for n, state in subject.states.items() if n not in new}), new
 
@@ -340,12 +353,12 @@ def refuse_left_behind(subject: RepairSubject, coordinator_state: CoordinatorSta
         after = plan.txid
         if coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation:
             # A plan that an earlier version has recorded does not name them.
-            known = coordinator_state.committed().states
-            last_txids = {**{name: mark.txid or 0 for name, mark in known.items()}, **last_txids}
-    left = [name for name, last in last_txids.items() if name not in subject.states and last > after]
-    if left:
+            states = coordinator_state.committed().states
+            last_txids = {**{name: mark.txid or 0 for name, mark in states.items()}, **last_txids}
+    behind = [name for name, last in last_txids.items() if name not in subject.states and last > after]
+    if behind:
         raise StateAccessError(
-            f"the code lacks {', '.join(map(repr, left))}, with rows of transactions after {after} that would stay "
+            f"the code lacks {', '.join(map(repr, behind))}, with rows of transactions after {after} that would stay "
             "behind: use code that declares it, and take it out of the topology afterwards; nothing was changed",
             txid=after,
         )
@@ -363,7 +376,7 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
     """
     # The store comes first: what leaves it meanwhile, if the topology is running, is in the journal already.
     is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
-    begun = coordinator_state.begun_as_far_as_known() if is_same else ()
+    transactions = coordinator_state.begun_as_far_as_known() if is_same else ()
 
     def is_meant(header: JournalHeader) -> bool:
         return header.incarnation == plan.incarnation and (not plan.epoch or header.epoch < plan.epoch)
@@ -373,18 +386,18 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
         for group in subject.journal(is_meant).backwards(reaching=plan.txid + 1)
         for transaction in group.entry.transactions
     ]
-    known = {transaction.txid: (transaction.metadata, transaction.planned) for transaction in entered}
+    by_txid = {transaction.txid: (transaction.metadata, transaction.planned) for transaction in entered}
     # A store that was restored from a backup may have another transaction than the one that was committed since.
-    known |= {
+    by_txid |= {
         transaction.txid: (transaction.metadata, transaction.planned)
-        for transaction in begun
+        for transaction in transactions
         if transaction.txid > plan.until
     }
     # A table has more only if all but it was restored from a backup that was taken in the midst of this.
     tables = descriptions_of(subject.tables()).values() if plan.epoch else ()
     reached = [table.last_txid or 0 for table in tables if table.incarnation == plan.incarnation]
-    wanted = range(plan.txid + 1, max([plan.until, *known, *reached]) + 1)
-    lost = [txid for txid in wanted if txid not in known]
+    txids_after = range(plan.txid + 1, max([plan.until, *by_txid, *reached]) + 1)
+    lost = [txid for txid in txids_after if txid not in by_txid]
     if plan.unseen_until:
         lost = [min(plan.unseen_after, plan.txid) + 1, plan.unseen_until]
     if lost:
@@ -393,18 +406,18 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
             "coordinator state and all tables from the same one",
             txid=plan.txid,
         )
-    return [metadata for metadata, planned in (known[txid] for txid in wanted) if planned.has_input]
+    return [metadata for metadata, planned in (by_txid[txid] for txid in txids_after) if planned.has_input]
 
 
 @attrs.frozen
-class _Gaps:
+class _JournalGaps:
     """What a journal lacks."""
 
     spans: Sequence[tuple[int, int]]
     """After which transaction each part begins, and with which one it ends, in order: a coordinator leaves no gap."""
 
     @classmethod
-    def between(cls, parts: Sequence[JournalPart]) -> _Gaps:
+    def between(cls, parts: Sequence[JournalPart]) -> _JournalGaps:
         spans: list[tuple[int, int]] = []
         for part in parts:
             if part.entries:
@@ -431,11 +444,11 @@ def _lost_text(first: int, last: int, after: int) -> str:
 
 def _counting(parts: Sequence[JournalPart], last: int) -> Sequence[JournalPart]:
     """Return a journal's parts of its newest incarnation, as far as they count: the last group up to ``last``."""
-    own = [part for part in parts if part.header.incarnation == parts[-1].header.incarnation]
-    return counting_parts(own, lambda entry: entry.last <= last)
+    own_parts = [part for part in parts if part.header.incarnation == parts[-1].header.incarnation]
+    return counting_parts(own_parts, lambda entry: entry.last <= last)
 
 
-def backwards(journal: JournalSearch, last: int) -> Iterator[JournalTransaction]:
+def _backwards(journal: JournalSearch, last: int) -> Iterator[JournalTransaction]:
     """Yield the transactions of a journal's newest incarnation that count, from ``last`` on, newest first."""
     incarnation = None
     for group in journal.backwards(last):

@@ -14,7 +14,7 @@ from txtopo.transactional.recovery.plans import GoTo
 
 
 @attrs.frozen(kw_only=True)
-class Ways:
+class RollbackPlanner:
     """Says of a checkpoint which tables would be rolled back to it, what is in the way, and makes the plan.
 
     Tables and coordinator state agree.
@@ -39,18 +39,18 @@ class Ways:
         for name in self.tables:
             if self._is_forgotten(checkpoint, name):
                 continue
-            wanted = self.mark_at(checkpoint, name).txid or 0
+            target = self.mark_at(checkpoint, name).txid or 0
             description = self.descriptions.get(name)
             obstacle = self._obstacle(checkpoint, name, description)
             if obstacle is not None:
                 obstacles.append(obstacle)
-            elif description is None or self._is_at(name, description, wanted):
+            elif description is None or self._is_at(name, description, target):
                 continue
-            elif (description.last_txid or 0) < wanted:
-                obstacles.append(f"{name!r} is only at transaction {description.last_txid or 0}, not at {wanted}")
-            elif not self._is_kept(name, wanted):
+            elif (description.last_txid or 0) < target:
+                obstacles.append(f"{name!r} is only at transaction {description.last_txid or 0}, not at {target}")
+            elif not self._is_kept(name, target):
                 why = self.tables[name].no_past
-                obstacles.append(f"{name!r} can't go back to {wanted}: {why}" if why else version_is_gone(name, wanted))
+                obstacles.append(f"{name!r} can't go back to {target}: {why}" if why else version_is_gone(name, target))
             else:
                 rolled_back.append(name)
         return tuple(rolled_back), obstacles
@@ -68,14 +68,14 @@ class Ways:
             mark = checkpoint.states.get(name)
             since = "had no such state yet" if mark is None else f"was without it after transaction {mark.left_after}"
             return f"state {name!r} can't be at transaction {checkpoint.txid}: the topology {since}"
-        wanted = self.mark_at(checkpoint, name).txid or 0
+        target = self.mark_at(checkpoint, name).txid or 0
         if description is None:
-            return f"the table of {name!r}, which had transaction {wanted}, is gone" if wanted else None
+            return f"the table of {name!r}, which had transaction {target}, is gone" if target else None
         if description.incarnation != checkpoint.incarnation:
-            known = f"{description.incarnation!r}, not {checkpoint.incarnation!r}"
-            return f"the table of {name!r} belongs to incarnation {known}"
-        known = self.mark_at(checkpoint, name).identity or description.identity
-        if known != description.identity and (wanted or description.last_txid):
+            text = f"{description.incarnation!r}, not {checkpoint.incarnation!r}"
+            return f"the table of {name!r} belongs to incarnation {text}"
+        text = self.mark_at(checkpoint, name).identity or description.identity
+        if text != description.identity and (target or description.last_txid):
             return f"the table of {name!r} is not the one in {checkpoint.source}"
         return None
 
