@@ -16,9 +16,6 @@ from state.delta.upkeep.past import Removed, TablePast
 from state.delta.upkeep.schedule import Upkeep
 from txtopo.api.state import History
 
-_POLL_SECS = 1
-"""How long a deletion trusts its last look at the table."""
-
 _REMOVE_SECS = 10
 """How often files that were removed just now are deleted in an object store, where each look is a request."""
 
@@ -158,7 +155,7 @@ class LogUpkeep:
     def _delete_removed(self, until_ms: float, needed: set[str], is_head: Callable[[], bool]) -> None:
         looked_secs = 0.0
         while self._is_gone(until_ms):
-            if abs(self._past.clock_secs() - looked_secs) > _POLL_SECS:
+            if abs(self._past.clock_secs() - looked_secs) > self.schedule.trust_secs:
                 looked_secs = self._past.clock_secs()
                 if not is_head():
                     return
@@ -281,7 +278,7 @@ class _CleanUp:
     3. Old looks at the table, sees the marker, and stops.
 
     A window of one file is left, because no store deletes on a condition: old is paused between its last look and the
-    deletion that follows within :data:`_POLL_SECS`, until new has rolled back and found the file in place (see
+    deletion that follows within ``trust_secs``, until new has rolled back and found the file in place (see
     :meth:`~state.delta.opened_table.OpenedDeltaTable.roll_back`). Then the newest version lacks that file.
 
     Args:
@@ -385,7 +382,7 @@ class _CleanUp:
     def _delete(self, paths: Iterable[str]) -> None:
         """Delete files, but none that is needed; see :meth:`refresh`. A crash leaves some to the next round."""
         for path in paths:
-            if abs(self._past.clock_secs() - self._looked_secs) > _POLL_SECS:
+            if abs(self._past.clock_secs() - self._looked_secs) > self._schedule.trust_secs:
                 self._looked_secs = self._past.clock_secs()
                 self.refresh()
             if path not in self.needed:

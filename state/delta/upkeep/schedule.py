@@ -52,6 +52,7 @@ class Upkeep:
             including the first.
         clean_up_secs: how often it follows at least, where only what is recent is kept.
         clean_up_secs_remote: the same in an object store, where each file of a log that it reads is a request.
+        trust_secs: how long a deletion trusts its last look at the table.
     """
 
     every_writes: int = attrs.field(default=50)
@@ -64,6 +65,7 @@ class Upkeep:
     clean_up_checkpoints: int = 20
     clean_up_secs: float = 60
     clean_up_secs_remote: float = 300
+    trust_secs: float = 1
 
     @every_writes.validator
     @files_max.validator
