@@ -77,3 +77,25 @@ def test_no_circles():
     graph = grimp.build_graph(*PACKAGES, "examples", cache_dir=None)
     imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     graphlib.TopologicalSorter(imported).prepare()  # raises a CycleError that names the modules
+
+
+PATCHED = {
+    "CHUNK_BYTES",  # each segment of a table cuts its rows by it, wherever it is made
+    "CLICKS", "LINES", "ORDERS", "PAYMENTS",  # the data of examples, of which benchmarks need more
+    "FORWARD_MAX",  # 10,000 transactions between two points are what a command refuses to run
+    "KEEP_UP_SECS",  # an idle run's clock is the real one
+    "NOTE_BYTES_MAX",  # the coordinator state makes notes in each start, repair and rewind
+    "REACH_SECS",  # a worker makes its connections in a process of its own
+    "REWRITTEN_BYTES_MIN",  # a table of 8 MiB, seen by a run and by a page
+    "_SINCE_BYTES",  # the log of a bucket is replayed wherever it is read
+}  # fmt: skip
+"""Constants of the product that tests patch all the same."""
+
+
+def test_numbers_are_given_and_not_patched():
+    """A test that needs another number gives it to what owns it, as a user of that would; few can't."""
+    by_name = re.compile(r"""(?:setattr|\.object)\(\s*(?:[\w.]+,\s*)?["'](?:[\w.]+\.)?(_?[A-Z][A-Z0-9_]+)["']""")
+    found = {
+        name for path in (ROOT / "tests").rglob("*.py") for name in by_name.findall(path.read_text(encoding="utf-8"))
+    }
+    assert found == PATCHED

@@ -8,7 +8,6 @@ import pytest
 from tests.acceptance.topologies import counts_of, make_data, read_words, words_topology
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config, TransactionAttempt
-from txtopo.assembly import cancelled_jobs, run_loop
 from txtopo.assembly.threads import ThreadPools
 from txtopo.engine.runner import Environment, run_with
 from txtopo.errors import JobFailure
@@ -73,11 +72,15 @@ class Stuck(InlineJobRunner):
 class Busy(Stuck):
     """One whose first job ends only when somebody has been told that it does not."""
 
-    caplog = None
+    caplog = clock = None
 
     def stand_still(self, transactions):
         super().stand_still(transactions)
-        wait_for("what is said of it", lambda: "has not ended" in self.caplog.text)
+        wait_for("what is said of it", self.is_told)
+
+    def is_told(self):
+        self.clock.skipped_secs += 1
+        return "has not ended" in self.caplog.text
 
     def at_work(self):
         return {TransactionAttempt(1, 1): "split"}
@@ -85,7 +88,7 @@ class Busy(Stuck):
 
 def run_stuck(output, on_progress=None, runners=None, kind=Stuck, *, times_out=True):
     """Run the words topology with a :class:`Stuck` runner, which is put into a list."""
-    threads = Skipping(2)
+    threads = Busy.clock = Skipping(2)
 
     @contextmanager
     def make_runner(plan, config, prototypes):
@@ -120,10 +123,8 @@ def test_jobs_are_cancelled_when_the_run_breaks_off(tmp_path):
 
 
 @pytest.mark.parametrize("breaks_off", [False, True])
-def test_a_run_that_waits_for_a_cancelled_job_says_for_which(tmp_path, monkeypatch, caplog, breaks_off):
+def test_a_run_that_waits_for_a_cancelled_job_says_for_which(tmp_path, caplog, breaks_off):
     """While it goes on and has no place for another job, and at its end."""
-    monkeypatch.setattr(cancelled_jobs, "FIRST_SECS", 0.1)
-    monkeypatch.setattr(run_loop, "POLL_SECS", 0.01)
     Busy.caplog = caplog
 
     def break_off(progress):

@@ -157,9 +157,9 @@ class Looking(ReduceCommitter):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
-def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
+def test_large_rows_travel_in_files(tmp_path, rows_max) -> None:
     """Keys that are many travel in files, which are gone as soon as their transaction was committed."""
-    monkeypatch.setattr(Looking, "SEEN", [])
+    Looking.SEEN.clear()
     config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=4, group_transactions_max=1)
     run_inline(topology(tmp_path, limited(Looking(tmp_path), file_rows=1)), config)
     assert totals(tmp_path) == expected(operator.add)

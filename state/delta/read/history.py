@@ -94,7 +94,7 @@ def look_up(
         ConfigError: as by :func:`read_table`; or there are too many keys, or one is not of its column's type.
         StateAccessError: as by :func:`read_table`.
     """
-    return _read_again(path, None, lambda table: table.look(keys, txid, limit, is_exact=not nearest))
+    return _read_again(path, None, lambda table: table.find(keys, txid, limit, is_exact=not nearest))
 
 
 def _read_again(
@@ -180,7 +180,7 @@ class FoundTable:
         """Return its rows, which are not read yet; see :func:`read_table`."""
         return self._read(txid, lambda stored: stored, is_exact=True)
 
-    def look(self, keys: Sequence[str], txid: int | None, limit: int | None, *, is_exact: bool = True) -> FoundRows:
+    def find(self, keys: Sequence[str], txid: int | None, limit: int | None, *, is_exact: bool = True) -> FoundRows:
         """Return some of its rows; see :func:`look_up`."""
         return self._read(txid, lambda stored: look_for(stored, keys, limit), is_exact=is_exact)
 

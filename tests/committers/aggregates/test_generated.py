@@ -15,7 +15,7 @@ from state import read_table
 from tests.budgets import examples
 from tests.committers.aggregates.test_aggregation import VALUES, aggregation, by_hand, by_key, is_exact, rows_of
 from tests.crashes import Crash, run_with_crash
-from tests.state.delta.delta_tables import merge_each
+from tests.state.delta.delta_tables import sized
 from tests.topologies import committing
 from txtopo import Config, Fields
 from txtopo.api.values import KEYED_KINDS
@@ -57,12 +57,12 @@ def test_any_stream(kind, data) -> None:
     def topology():
         options = {"kind": state_kind, "deletion_vectors": vectors, "upkeep_every_writes": 1, "files_max": 1}
         source = spout({part: whole[part::parts] for part in range(parts)}, fields, take)
-        return committing(source, committer, 2, by="shop", table=committer.state(folder / "table", **options))
+        return committing(
+            source, committer, 2, by="shop", table=sized(committer.state(folder / "table", **options), tier_files=2)
+        )
 
-    with pytest.MonkeyPatch.context() as patch:
-        merge_each(patch, 2)
-        if not run_with_crash(topology, crash, config):
-            assert run_with_crash(topology, Crash(), config)
+    if not run_with_crash(topology, crash, config):
+        assert run_with_crash(topology, Crash(), config)
     exact = [name for name in values if is_exact(name, kind)]
     found = by_key(aggregation(kind).results(read_table(folder / "table")), KEY, exact)
     shutil.rmtree(folder)

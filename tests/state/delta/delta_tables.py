@@ -11,8 +11,6 @@ from pathlib import Path
 import attrs
 
 from state.delta import merging
-from state.delta.declared import DeclaredDeltaTable
-from state.delta.expiring.state import DeltaExpiringRows
 from state.delta.keyed.state import DeltaState, OpenedDeltaState
 from state.delta.merging import Merging
 from txtopo.api.state import History
@@ -50,25 +48,18 @@ def scheduled(declared, **upkeep):
     return declared
 
 
+def sized_tables(topology, **sizes):
+    """Return a topology whose tables have other sizes from now on."""
+    for declared in topology.plan.states.values():
+        sized(declared, **sizes)
+    return topology
+
+
 def scheduled_tables(topology, **upkeep):
     """Return a topology whose tables are looked after at other times from now on."""
     for declared in topology.plan.states.values():
         scheduled(declared, **upkeep)
     return topology
-
-
-def resize(patch, **sizes):
-    """Let all tables that are opened meanwhile have other sizes."""
-    for kind in (DeclaredDeltaTable, DeltaExpiringRows):
-        patch.setattr(kind, "sizes", attrs.evolve(kind.sizes, **sizes))
-
-
-def hold_no_rows(monkeypatch):
-    resize(monkeypatch, **LARGE)
-
-
-def have_many_files(monkeypatch):
-    resize(monkeypatch, **MANY_FILES)
 
 
 def all_of(hours):
@@ -141,10 +132,6 @@ class AtOnce(ThreadPoolExecutor):
 def merge_at_once(monkeypatch):
     """Let each merge have ended by the next upkeep."""
     monkeypatch.setattr(merging, "ThreadPoolExecutor", AtOnce)
-
-
-def merge_each(monkeypatch, files):
-    resize(monkeypatch, tier_files=files)
 
 
 def put_merged(state):

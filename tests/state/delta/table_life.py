@@ -14,7 +14,7 @@ from state.delta.log.data_files import DATA_FOLDER, files_of
 from state.delta.log.entries import read_entry
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
-from tests.state.delta.delta_tables import LARGE, maintain, sized
+from tests.state.delta.delta_tables import LARGE, maintain, scheduled, sized
 from tests.state.delta.expiring.expiring_tables import FIELDS, held, put
 from txtopo import Fields
 from txtopo.api.state import History
@@ -28,13 +28,13 @@ BEGAN_SECS = time.time() - 24 * 3600  # delta-rs forgets the removals of the wee
 class Life:
     """A table that a transaction is written to every so many seconds, by a clock of its own."""
 
-    def __init__(self, monkeypatch, path, *, recent_secs=RECENT_SECS, epoch=1, sizes=LARGE, **options):
+    def __init__(self, monkeypatch, path, *, recent_secs=RECENT_SECS, epoch=1, sizes=LARGE, upkeep=None, **options):
         clock = types.SimpleNamespace(time=lambda: self.now_secs, clock_gettime=lambda _clock: self.now_secs)
         monkeypatch.setattr(state.delta.writer, "time", clock)
         self.now_secs = BEGAN_SECS
         self.txid = 0
         self.path = path
-        self.declared = sized(self._declare(**options), **sizes)
+        self.declared = scheduled(sized(self._declare(**options), **sizes), **(upkeep or {}))
         self.opened = self.declared.open("topology", "s", "life", epoch)
         self.recent_secs = recent_secs
         self.rewind_hours = 168

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from state import DeltaExpiringRows, DeltaRows, DeltaState, StateKind, read_table
 from tests.object_server import object_store
-from tests.state.delta.delta_tables import hold_no_rows
+from tests.state.delta.delta_tables import LARGE, sized
 from tests.state.delta.expiring import expiring_tables
 from tests.state.delta.rows import rows_tables
 from txtopo import Fields
@@ -81,12 +81,11 @@ def test_an_opaque_state_keeps_what_was_before(tmp_path):
     assert fork.open(*OWNER).multi_get(["a"]) == [OpaqueValue(2, 20, 10)]
 
 
-def test_the_log_says_of_the_files_what_it_said(tmp_path, monkeypatch):
+def test_the_log_says_of_the_files_what_it_said(tmp_path):
     """Numbers of rows, bounds and nulls, so that readers can skip files as before; and the table's properties."""
-    hold_no_rows(monkeypatch)
     fields = Fields("n: long", "day: date", "at: timestamp", "is_new: boolean", "tags: array<string>", "mean: double")
     declared = DeltaState(tmp_path / "t", Fields("word: string"), fields, StateKind.NON_TRANSACTIONAL)
-    state = declared.open("first", "s", "life", 1)
+    state = sized(declared, **LARGE).open("first", "s", "life", 1)
     at = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
     for txid, word in enumerate(("ä" * 50, "b", "\U0001f600"), 1):
         value = (txid, dt.date(2026, 1, txid), at, True, ["x"], 0.5) if txid > 1 else (None,) * 6

@@ -40,7 +40,8 @@ class Schedule:
     def __init__(self, monkeypatch, folder, seed, **options):
         self.random = random.Random(seed)
         self.folder = folder
-        self.life = Life(monkeypatch, folder / "t", **options)
+        # It looks before each deletion.
+        self.life = Life(monkeypatch, folder / "t", upkeep={"trust_secs": -1}, **options)
         self.txid = 0
         self.epoch = 1
         self.readers: list[Reader] = []
@@ -55,7 +56,6 @@ class Schedule:
             look(clean_up)
 
         monkeypatch.setattr(state.delta.upkeep.rounds._CleanUp, "refresh", looking)
-        monkeypatch.setattr(state.delta.upkeep.rounds, "_POLL_SECS", -1)  # it looks before each one
 
     def _come_to_deletion(self):
         """Let a coordinator die just before a deletion, or be paused there while others go on."""

@@ -16,7 +16,7 @@ from state import read_table
 from state.delta.log.data_files import DATA_FOLDER
 from state.delta.read.history import look_up
 from tests.journals import entered
-from tests.state.delta.delta_tables import LARGE, maintain, merge_at_once, scheduled
+from tests.state.delta.delta_tables import LARGE, maintain, merge_at_once
 from tests.state.delta.expiring.expiring_tables import held
 from tests.state.delta.table_life import (
     LIVES,
@@ -65,8 +65,7 @@ def test_what_is_recent_and_the_points_stay(tmp_path, monkeypatch, deletion_vect
 @pytest.mark.slow
 def test_writes_that_no_checkpoint_was_made_for_go_in_time(tmp_path, monkeypatch):
     """Where so much is kept that the last writes are not worth one, they go, too, once nothing more is written."""
-    life = Life(monkeypatch, tmp_path / "t", upkeep_every_writes=1)
-    life.opened = scheduled(life.declared, kept_per_version=1).open("topology", "s", "life", 1)
+    life = Life(monkeypatch, tmp_path / "t", upkeep={"kept_per_version": 1}, upkeep_every_writes=1)
     life.run(range(1, 13), point_every=1)
     life.run([13], point_every=100)
     life.maintain(RECENT_SECS + 61)  # now time alone leaves nothing more to remove
@@ -411,7 +410,6 @@ def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path,
             life.points = [20, 40]
 
     monkeypatch.setattr(state.delta.upkeep.rounds._CleanUp, "refresh", pausing)
-    monkeypatch.setattr(state.delta.upkeep.rounds, "_POLL_SECS", -1)
     life.now_secs += RECENT_SECS + 61
     old.keep_history(History((20, 60), RECENT_SECS, 168, life.now_secs))
     maintain(old)
@@ -452,7 +450,7 @@ def test_requests_do_not_grow_with_the_points(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["left.parquet", "deletion_vector_23bec54b-97ff-41aa-915c-9d0e0b7a4d2e.bin"])
 def test_what_a_dead_group_has_left_goes_while_nothing_is_written(tmp_path, monkeypatch, name):
     """Its files are in no version and in no removal: their age alone makes them nobody's."""
-    life = Life(monkeypatch, tmp_path / "t")
+    life = Life(monkeypatch, tmp_path / "t", upkeep={"trust_secs": -1})
     life.run(range(1, 5))
     left = life.path / DATA_FOLDER / name
     left.write_bytes(b"")

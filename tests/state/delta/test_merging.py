@@ -28,11 +28,9 @@ from tests.crashes import Crash, survives
 from tests.state.delta.delta_tables import (
     LARGE,
     MANY_FILES,
-    have_many_files,
     held_merges,
     merge,
     merge_at_once,
-    merge_each,
     put_merged,
     sized,
     step_beside,
@@ -370,14 +368,10 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert sources.merging.ended(sources.named(*sources.files), 0, lambda _: BitMap64()) is not None
 
 
-KINDS: dict[str, Callable[[Path, int], Any]] = {
-    "rows": lambda path, epoch: DeltaRows(path, Fields("k: string", "n: long"), **OFTEN).open("t", "s", "life", epoch),
-    "keyed": lambda path, epoch: DeltaState(path, Fields("k: string"), Fields("n: long"), **OFTEN).open(
-        "t", "s", "life", epoch
-    ),
-    "vectors": lambda path, epoch: DeltaState(
-        path, Fields("k: string"), Fields("n: long"), deletion_vectors=True, **OFTEN
-    ).open("t", "s", "life", epoch),
+KINDS: dict[str, Callable[[Path], Any]] = {
+    "rows": lambda path: DeltaRows(path, Fields("k: string", "n: long"), **OFTEN),
+    "keyed": lambda path: DeltaState(path, Fields("k: string"), Fields("n: long"), **OFTEN),
+    "vectors": lambda path: DeltaState(path, Fields("k: string"), Fields("n: long"), deletion_vectors=True, **OFTEN),
 }
 
 
@@ -392,15 +386,12 @@ def write(state: Any, kind: str, txid: int) -> None:
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("every", variants(27, slow=[9], long=[1]))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_death_at_each_step_beside_a_merge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, every: int
-) -> None:
+def test_a_death_at_each_step_beside_a_merge(tmp_path: Path, kind: str, every: int) -> None:
     """Wherever a coordinator dies while files are merged or put, the next one finds each transaction once."""
-    merge_each(monkeypatch, 2)
-    have_many_files(monkeypatch)
     for at in range(1, 999, every):
-        path, epoch, crash = tmp_path / str(at), 1, Crash(at)
-        state = KINDS[kind](path, epoch)
+        path, crash = tmp_path / str(at), Crash(at)
+        declared = sized(KINDS[kind](path), tier_files=2, **MANY_FILES)
+        state = declared.open("t", "s", "life", 1)
 
         def run(state: Any) -> None:
             for txid in range((state.last_txid or 0) + 1, 9):
@@ -409,7 +400,7 @@ def test_a_death_at_each_step_beside_a_merge(
 
         is_over = survives(lambda state=state: run(state), crash)
         if not is_over:
-            run(KINDS[kind](path, 2))
+            run(declared.open("t", "s", "life", 2))
         found = read_table(path)
         assert sorted(found["n"].to_pylist()) == ([*range(1, 9)] if kind == "rows" else [5, 6, 7, 8])
         if is_over:

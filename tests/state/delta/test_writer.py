@@ -13,7 +13,7 @@ from deltalake import DeltaTable, Field
 from state import DeltaState, read_table
 from state.delta import writer
 from state.delta.log.entries import entry_path
-from tests.state.delta.delta_tables import hold_no_rows, maintain
+from tests.state.delta.delta_tables import LARGE, maintain, sized
 from tests.state.delta.foreign import live_files, move_rows
 from tests.transactional.recovery.altered_tables import ALTERATIONS, put_entry
 from txtopo import Fields
@@ -107,8 +107,8 @@ def cleaned_up(path) -> None:
 def test_a_writer_that_is_stopped_across_a_clean_up(tmp_path, monkeypatch, deed, step, times, others):
     """Stopped at any step for longer than the log is kept, it makes nothing of what others did undone, nor believes that
     its own put counts where they have made that version, and removed its entry, before it."""
-    hold_no_rows(monkeypatch)
     declared = DeltaState(tmp_path, Fields("k: string"), Fields("n: long"), upkeep_every_writes=1, files_max=1)
+    sized(declared, **LARGE)
     old = declared.open("topology", "s", "life", 1)
     for txid in (1, 2):
         old.write(txid, {f"k{txid}": TransactionalValue(txid, txid)})

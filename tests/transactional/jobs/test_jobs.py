@@ -91,9 +91,9 @@ class LookingCommitter(CountWords):
         super().finish_batch()
 
 
-def test_what_waits_for_its_commit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_for_its_commit(tmp_path: pathlib.Path) -> None:
     """Bolts beyond the bound wait in files, which are gone as soon as their transaction was committed."""
-    monkeypatch.setattr(LookingCommitter, "SEEN", [])
+    LookingCommitter.SEEN.clear()
     topology = words_topology(tmp_path, DATA, parallelism=3, committer=LookingCommitter(tmp_path))
     run_inline(topology, Config(received_bytes_max=1, max_spout_pending=8, group_transactions_max=1))
     assert read_words(tmp_path) == counts_of(DATA)

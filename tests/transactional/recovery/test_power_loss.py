@@ -12,7 +12,7 @@ from state import DeltaState, SqliteStore
 from tests.acceptance.topologies import counting, counts_of, make_data, read_words
 from tests.crashes import dying
 from tests.harness.history.clock import SimulatedClock
-from tests.state.delta.delta_tables import merge_at_once, merge_each
+from tests.state.delta.delta_tables import merge_at_once, sized_tables
 from tests.transactional.recovery.divergences import keep_notes_beside
 from tests.transactional.recovery.power_loss import STORE, Disk
 from tests.transactional.recovery.three_states import CONFIG, EXECUTORS_CONFIG, expected_rows, tables_in, topology
@@ -44,7 +44,11 @@ STEPS = ("folder.drafted", "folder.named", "delta.write.checked", "delta.write.l
 """Steps between which files are on disk, with or without their names."""
 
 
-def lefts_of_run(disk, config, transactions, steps, slots=2, *, vectors=False):
+def sized_topology(folder, transactions, tier_files=8, *, vectors=False):
+    return sized_tables(topology(folder, transactions, deletion_vectors=vectors), tier_files=tier_files)
+
+
+def lefts_of_run(disk, config, transactions, steps, slots=2, *, vectors=False, tier_files=8):
     """Run, and return what a loss of power at each of some steps would have left."""
     lefts = []
 
@@ -53,14 +57,14 @@ def lefts_of_run(disk, config, transactions, steps, slots=2, *, vectors=False):
             lefts.append((name, disk.left()))
 
     with armed(handler):
-        run_inline(topology(disk.folder, transactions, deletion_vectors=vectors), config, slots=slots)
+        run_inline(sized_topology(disk.folder, transactions, tier_files, vectors=vectors), config, slots=slots)
     return lefts
 
 
-def check_left(left, folder, config, transactions, *, vectors=False, **luck):
+def check_left(left, folder, config, transactions, *, vectors=False, tier_files=8, **luck):
     """Go on from what was left, to the end of the input: tables are exact, and the journal proves it."""
     left.lay_out(folder, **luck)
-    run_inline(topology(folder, transactions, deletion_vectors=vectors), config)
+    run_inline(sized_topology(folder, transactions, tier_files, vectors=vectors), config)
     assert tables_in(folder) == expected_rows(transactions)
     audit = CliRunner().invoke(txtopo, ["audit", str(folder)])
     assert (audit.exit_code, f"1 to {transactions}, each once" in audit.stdout) == (0, True), audit.output
@@ -93,17 +97,18 @@ def test_a_note_that_is_in_a_draft(tmp_path, disk, monkeypatch):
 def test_after_upkeep(tmp_path, disk, monkeypatch, are_entries_lucky, vectors):
     """The power fails after checkpoints and merges, and after the next Delta write, which syncs their names."""
     merge_at_once(monkeypatch)
-    merge_each(monkeypatch, 3)
     config = EXECUTORS_CONFIG.with_settings({"topology.group.transactions.max": 1})
     steps = ("group.commit.before", "group.commit.after")
-    lefts = lefts_of_run(disk, config, 10, steps, slots=16, vectors=vectors)
+    lefts = lefts_of_run(disk, config, 10, steps, slots=16, vectors=vectors, tier_files=3)
     checkpoints = [len(list(path.glob("*.checkpoint.parquet"))) for path in disk.folder.glob("*/_delta_log")]
     assert min(checkpoints) >= 2  # of a point, and of upkeep
     assert len(checkpoints) == 4
     assert len(list(disk.folder.glob("rows/_data/merged-*"))) == 2
     assert bool(list(disk.folder.glob("folded/_data/merged-*"))) == vectors
     for _, left in lefts[-3:-1]:
-        check_left(left, tmp_path / "left", config, 10, are_entries_lucky=are_entries_lucky, vectors=vectors)
+        check_left(
+            left, tmp_path / "left", config, 10, are_entries_lucky=are_entries_lucky, vectors=vectors, tier_files=3
+        )
 
 
 @pytest.mark.slow
@@ -112,13 +117,14 @@ def test_after_upkeep(tmp_path, disk, monkeypatch, are_entries_lucky, vectors):
 def test_anywhere_while_segments_are_merged(tmp_path, disk, monkeypatch, config, every):
     """The power fails with files of writes, of merges and of deletion vectors on disk, with or without their names."""
     merge_at_once(monkeypatch)
-    merge_each(monkeypatch, 2)
     config = config.with_settings({"topology.group.transactions.max": 2})
-    lefts = lefts_of_run(disk, config, 12, STEPS, vectors=True)
+    lefts = lefts_of_run(disk, config, 12, STEPS, vectors=True, tier_files=2)
     assert list(disk.folder.glob("*/_data/merged-*"))
     for at, (_, left) in enumerate(lefts[::every]):
         luck = random.Random(at) if at % 3 else None
-        check_left(left, tmp_path / "left", config, 12, vectors=True, are_entries_lucky=bool(at % 2), luck=luck)
+        check_left(
+            left, tmp_path / "left", config, 12, vectors=True, tier_files=2, are_entries_lucky=bool(at % 2), luck=luck
+        )
 
 
 LOOK_SECS = 100
@@ -146,7 +152,6 @@ def test_anywhere_while_history_is_deleted(tmp_path, disk, monkeypatch, config, 
     Each point on record can be read from what is left, and again at the end.
     """
     merge_at_once(monkeypatch)
-    merge_each(monkeypatch, 2)
     config = config.with_settings({"topology.group.transactions.max": 2})
     # Points are by the clock, of which chance must have no part: here one version stays, and a merge of it goes.
     yesterday = time.time() - 24 * 3600
@@ -158,7 +163,7 @@ def test_anywhere_while_history_is_deleted(tmp_path, disk, monkeypatch, config, 
 
     def run(folder):
         with clock.instead_of_the_real_one():
-            run_inline(topology(folder, 24, deletion_vectors=True), config, wall_secs=look)
+            run_inline(sized_topology(folder, 24, 2, vectors=True), config, wall_secs=look)
 
     def check_points(folder):
         points = points_in(folder, clock)

@@ -17,7 +17,6 @@ from txtopo.columnar.chunks import Chunk
 from txtopo.errors import FieldsError, UserCodeError
 from txtopo.testing.inline import run_inline
 from txtopo.topology.plans.plan import Plan
-from txtopo.transactional.tasks import collector as collector_module
 from txtopo.transactional.tasks.collector import TaskCollector, task_collector
 
 ATTEMPT = TransactionAttempt(1, 1)
@@ -90,10 +89,8 @@ def test_threads(
     how: Callable[[TaskCollector, str], None],
     collector: TaskCollector,
     chunks: list[Chunk],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Threads of a bolt's own, and the bolt beside them, emit every tuple once."""
-    monkeypatch.setattr(collector_module, "CHUNK_TUPLES_MAX", 64)
 
     def work(thread: int) -> None:
         for number in range(TUPLES if how is emit else TUPLES // 10):

@@ -3,6 +3,7 @@
 import datetime
 import json
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,14 +16,15 @@ from state.delta.read.reading import key_mask
 from tests.processes import python
 from tests.state.delta.delta_tables import (
     INCARNATION,
+    LARGE,
+    MANY_FILES,
     NAME,
     TOPOLOGY,
     counted,
-    have_many_files,
-    hold_no_rows,
     maintain,
     merge,
     opened,
+    sized,
 )
 from tests.variants import variants
 from tests.waiting import DEADLINE_SECS
@@ -40,12 +42,13 @@ from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, Stat
 
 
 class DeltaPlace(StatePlace):
-    def __init__(self, path: Path, **options: int) -> None:
+    def __init__(self, path: Path, sizes: Mapping[str, int] | None = None, **options: int) -> None:
         self.path = path
+        self.sizes = sizes or {}
         self.options = options
 
     def state(self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL) -> State:
-        return DeltaState(self.path, key, value, kind, **self.options)
+        return sized(DeltaState(self.path, key, value, kind, **self.options), **self.sizes)
 
     def take_away(self) -> bool:
         for file in self.path.rglob("*.parquet"):
@@ -72,9 +75,8 @@ class TestDeltaStateWithoutRowsInMemory(StateConformance):
     """The same promises when every write replaces the touched files alone."""
 
     @pytest.fixture
-    def place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatePlace:
-        hold_no_rows(monkeypatch)
-        return DeltaPlace(tmp_path / "counts")
+    def place(self, tmp_path: Path) -> StatePlace:
+        return DeltaPlace(tmp_path / "counts", LARGE)
 
 
 # What else may lie at the path
@@ -260,10 +262,9 @@ def test_checkpoints_are_made_and_keep_the_txids(path):
         opened(path, 3)
 
 
-def test_compaction_keeps_rows_txids_and_the_cache(path, monkeypatch):
+def test_compaction_keeps_rows_txids_and_the_cache(path):
     """Many files become few; nothing else changes, and no value is read again."""
-    have_many_files(monkeypatch)
-    state = opened(path, 1, upkeep_every_writes=6, files_max=2)
+    state = opened(path, 1, MANY_FILES, upkeep_every_writes=6, files_max=2)
     for txid in range(1, 7):
         state.write(txid, counted(txid, **{f"w{txid}": txid}))
         state.multi_get(["w1"])

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from state.delta.keyed.state import read_table
-from tests.state.delta.delta_tables import counted, have_many_files, merge, opened, reread
+from tests.state.delta.delta_tables import MANY_FILES, counted, merge, opened, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo.api.reduction import Reduction
 from txtopo.api.values import TransactionalValue
@@ -30,11 +30,9 @@ from txtopo.testing.conformance.state import rows_of
 @pytest.mark.few(5)
 @pytest.mark.parametrize("way", ["whole", "files", "marker", "prepared", "upkeep"])
 @pytest.mark.parametrize("moment", ["before", "between"])
-def test_a_zombie_writes_nothing(path, monkeypatch, way, moment):
+def test_a_zombie_writes_nothing(path, way, moment):
     """Whatever a coordinator without its lead writes, and whatever it has seen before, it stops."""
-    if way in {"files", "upkeep"}:
-        have_many_files(monkeypatch)
-    zombie = opened(path, 1, upkeep_every_writes=1, files_max=1)
+    zombie = opened(path, 1, MANY_FILES if way in {"files", "upkeep"} else None, upkeep_every_writes=1, files_max=1)
     zombie.write(1, counted(1, a=1, b=1))
     zombie.write(2, counted(2, c=2))
     note = zombie.prepare(3, counted(3, a=5))
@@ -57,11 +55,9 @@ def test_a_zombie_writes_nothing(path, monkeypatch, way, moment):
 
 
 @pytest.mark.parametrize("way", ["whole", "files"])
-def test_a_write_never_moves_behind_another_one(path, monkeypatch, way):
+def test_a_write_never_moves_behind_another_one(path, way):
     """Rows that somebody adds between our look at the table and our write are never doubled: ours fails."""
-    if way == "files":
-        have_many_files(monkeypatch)
-    state = opened(path)
+    state = opened(path, sizes=MANY_FILES if way == "files" else None)
     state.write(1, counted(1, a=1))
     with pytest.raises(DivergenceError, match="WRITE made version"), armed(then_append(path, "delta.write.checked")):
         state.write(2, counted(2, x=2))
@@ -117,15 +113,13 @@ def then_append(path, point):
 
 
 @pytest.mark.parametrize("way", ["rows", "files", "prepared", "upkeep"])
-def test_a_change_right_behind_our_own_write_is_not_taken_for_ours(path, monkeypatch, way):
+def test_a_change_right_behind_our_own_write_is_not_taken_for_ours(path, way):
     """Whatever lands behind our Delta write, before the next one, is somebody else's: the next write says so."""
     state = opened(path, upkeep_every_writes=1, files_max=1)
     if way == "upkeep":
-        with monkeypatch.context() as patched:
-            have_many_files(patched)
-            state = opened(path, 2, upkeep_every_writes=1, files_max=1)
-            for txid in (1, 2):
-                state.write(txid, counted(txid, **{f"w{txid}": txid}))
+        state = opened(path, 2, MANY_FILES, upkeep_every_writes=1, files_max=1)
+        for txid in (1, 2):
+            state.write(txid, counted(txid, **{f"w{txid}": txid}))
     append = then_append(path, "delta.write.landed")
     if way == "upkeep":
         with armed(append):
@@ -190,10 +184,9 @@ def test_a_write_that_did_not_land_is_a_failure(path, monkeypatch, number, why):
     assert rows_of(state) == [("a", 1, 1)]
 
 
-def test_versions_that_change_no_row_are_harmless(path, monkeypatch):
+def test_versions_that_change_no_row_are_harmless(path):
     """Somebody may compact and vacuum the table by hand; the run goes on."""
-    have_many_files(monkeypatch)
-    state = opened(path)
+    state = opened(path, sizes=MANY_FILES)
     for txid in range(1, 4):
         state.write(txid, counted(txid, **{f"w{txid}": txid}))
     assert state.multi_get(["w1"]) == [TransactionalValue(1, 1)]
@@ -206,12 +199,11 @@ def test_versions_that_change_no_row_are_harmless(path, monkeypatch):
 
 
 @pytest.mark.parametrize("way", ["one key", "many keys", "folded", "folded by executors"])
-def test_files_that_were_compacted_and_removed_are_not_missed(path, monkeypatch, way):
+def test_files_that_were_compacted_and_removed_are_not_missed(path, way):
     """Rows that a run has not read yet are read from wherever somebody has put them since."""
-    have_many_files(monkeypatch)
     for epoch in (1, 2):
-        opened(path, epoch).write(epoch, counted(epoch, **{f"w{epoch}": epoch}))
-    state = opened(path, 3, cached_keys_max=1)
+        opened(path, epoch, MANY_FILES).write(epoch, counted(epoch, **{f"w{epoch}": epoch}))
+    state = opened(path, 3, MANY_FILES, cached_keys_max=1)
     assert state.multi_get(["w9"]) == [None]  # it has seen the files
     DeltaTable(path).optimize.compact()
     for file in (path / "_data").iterdir():

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from state import DeltaRows, DeltaState
 from tests.budgets import examples
-from tests.state.delta.delta_tables import hold_no_rows, maintain
+from tests.state.delta.delta_tables import LARGE, maintain, sized
 from tests.state.delta.log.test_put import Rows, comparable, tables, write
 from tests.state.delta.spark_session import numbers_streamed, rows_at, run_sql
 from txtopo import Fields
@@ -39,16 +39,12 @@ def test_generated_tables(
 
 
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "streamed"])
-def test_a_life_of_a_keyed_table(
-    spark: ProcessPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool
-) -> None:
+def test_a_life_of_a_keyed_table(spark: ProcessPoolExecutor, tmp_path: Path, is_held: bool) -> None:
     """Markers, writes, removals, upkeep, an OPTIMIZE by Spark between them, a roll-back, an adoption."""
-    if not is_held:
-        hold_no_rows(monkeypatch)
     declared = DeltaState(
         tmp_path, Fields("k: string", "j: long"), Fields("v: long"), upkeep_every_writes=3, files_max=2
     )
-    state = declared.open("topology", "s", "life", 1)
+    state = sized(declared, **({} if is_held else LARGE)).open("topology", "s", "life", 1)
     for txid in range(1, 10):
         note = state.prepare(txid, {("a", txid % 4): TransactionalValue(txid, txid), ("é😀", txid - 3): None})
         if txid % 3 == 0:

@@ -8,7 +8,7 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table, read_tables
 from state.delta.log.entries import read_entry
 from state.delta.log.location import Location
-from tests.state.delta.delta_tables import merge_at_once, merge_each
+from tests.state.delta.delta_tables import merge_at_once, sized
 from tests.state.delta.table_life import places
 from tests.topologies import committing
 from txtopo import BatchBolt, Config, Fields, ICommitter
@@ -33,9 +33,10 @@ class Now(BatchBolt, ICommitter):
 def test_read_as_of_a_transaction_whose_rows_were_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The version that the transaction made is read, also as of later ones that did not write the table."""
     merge_at_once(monkeypatch)
-    merge_each(monkeypatch, 2)
     tables = {
-        name: DeltaState(tmp_path / name, Fields("k: long"), Fields("n: long"), deletion_vectors=True)
+        name: sized(
+            DeltaState(tmp_path / name, Fields("k: long"), Fields("n: long"), deletion_vectors=True), tier_files=2
+        )
         for name in ("often", "rare")
     }
     spout = MemoryTransactionalSpout({0: [["a"]] * 18}, Fields("word"), 1)

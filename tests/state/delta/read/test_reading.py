@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable
 
 from state import DeltaExpiringRows, DeltaRows, DeltaState, read_table
-from tests.state.delta.delta_tables import hold_no_rows, maintain
+from tests.state.delta.delta_tables import LARGE, maintain, sized
 from tests.state.delta.foreign import live_files, move_rows
 from tests.state.delta.rows.rows_tables import put
 from txtopo import Fields
@@ -24,17 +24,16 @@ TIMES = [
 
 
 @pytest.mark.parametrize("holds", [True, False], ids=["held", "from files"])
-def test_times_of_int96_among_values(tmp_path, monkeypatch, holds):
+def test_times_of_int96_among_values(tmp_path, holds):
     """Spark compacts times of any year into INT96: they are what they were, to readers, a group and its write."""
-    if not holds:
-        hold_no_rows(monkeypatch)
     fields = Fields("t: timestamp", "s: struct<of: array<timestamp>>")
-    state = DeltaState(tmp_path, Fields("id: long"), fields).open("topology", "s", "life", 1)
+    declared = sized(DeltaState(tmp_path, Fields("id: long"), fields), **({} if holds else LARGE))
+    state = declared.open("topology", "s", "life", 1)
     values = {n: (at, {"of": [at]}) for n, at in enumerate(TIMES)}
     state.write(1, {n: TransactionalValue(1, value) for n, value in values.items()})
     move_rows(tmp_path, live_files(tmp_path), int96=True)
     assert rows_by_id(tmp_path) == values
-    again = DeltaState(tmp_path, Fields("id: long"), fields).open("topology", "s", "life", 2)
+    again = declared.open("topology", "s", "life", 2)
     assert [value.value for value in again.multi_get([*values])] == [*values.values()]
     again.write(2, {2: TransactionalValue(2, (None, None))})
     assert rows_by_id(tmp_path) == values | {2: (None, None)}
@@ -45,10 +44,9 @@ def rows_by_id(path):
     return {row["id"]: (row["t"], row["s"]) for row in read_table(path).to_pylist()}
 
 
-def test_times_of_int96_as_keys(tmp_path, monkeypatch):
+def test_times_of_int96_as_keys(tmp_path):
     """A key that is a time is found, and is there once."""
-    hold_no_rows(monkeypatch)
-    declared = DeltaState(tmp_path, Fields("t: timestamp"), Fields("n: long"))
+    declared = sized(DeltaState(tmp_path, Fields("t: timestamp"), Fields("n: long")), **LARGE)
     keys = TIMES[:-1]
     declared.open("topology", "s", "life", 1).write(1, {at: TransactionalValue(1, 1) for at in keys})
     move_rows(tmp_path, live_files(tmp_path), int96=True)

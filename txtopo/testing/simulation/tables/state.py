@@ -7,19 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Never
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from state.delta.columns import column_values
+from state.delta.keyed.folding import Reducer
+from state.delta.keyed.writing import RowWrites
 from state.delta.schema import TXID_FIELD, DeclaredKeys, RowFormat
 from state.memory import rows_as_table
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import micros_at
-from txtopo.api.map_state import pairs_of
+from txtopo.api.map_state import joined_columns
 from txtopo.api.reduction import Folding
-from txtopo.api.state import CanBeForked, ExpiresKeys, ExpiresRows, FoldsRows, State, TakesRows
-from txtopo.api.values import Key, StateKind, StateValue, stored_value
+from txtopo.api.state import CanBeForked, ExpiresKeys, ExpiresRows, FindsRows, State, TakesRows
+from txtopo.api.values import Key, StateKind, StateValue
 from txtopo.api.writes import KeyedWrites, Reducible, Rows, RowsMode, TransactionRows, Writes, by_key
 from txtopo.columnar.keyed_runs import RowsByTime
-from txtopo.errors import FieldsError, StateAccessError
+from txtopo.columnar.selection import rows_at
+from txtopo.errors import StateAccessError
 from txtopo.testing import checkers
 from txtopo.testing.simulation.tables.table import (
     Change,
@@ -76,7 +82,9 @@ class SimulatedState(DeclaredKeys, CanBeForked):
             case StateKind.EXPIRING:
                 return OpenedSimulatedExpiringRows(self, name, self._table, epoch)
             case _:
-                return OpenedSimulatedKeys(self, self.format(name), self._table, epoch)
+                form = self.format(name)
+                opened = OpenedSimulatedColumns if form.is_typed else OpenedSimulatedKeys
+                return opened(self, form, self._table, epoch)
 
     def moved(self, path: str) -> SimulatedState:
         """Return this state: the world that it is in is its place."""
@@ -95,7 +103,7 @@ class SimulatedState(DeclaredKeys, CanBeForked):
         return self._opened("", 0).snapshot(txid)
 
 
-class OpenedSimulatedKeys(OpenedSimulatedTable, FoldsRows, ExpiresKeys):
+class OpenedSimulatedKeys(OpenedSimulatedTable, ExpiresKeys):
     """A simulated table of keys and values, opened by one coordinator."""
 
     def __init__(self, declared: State, form: RowFormat, table: SimulatedTable, epoch: int) -> None:
@@ -137,36 +145,47 @@ class OpenedSimulatedKeys(OpenedSimulatedTable, FoldsRows, ExpiresKeys):
         expiry = None if ttl is None else ttl.expiry(until, self.declared.value)
         return self.shown({key: row for key, row in self.rows.items() if expiry is not None and expiry.has(row.value)})
 
-    def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:  # noqa: ARG002
-        """Return ``values`` as rows, for a transactional state, if they fit."""
-        if self.declared.kind is not StateKind.TRANSACTIONAL or not isinstance(values, Mapping):
-            return None
-        if not set(map(type, values.values())) <= {int}:
-            return None
-        try:
-            return dict(zip(self._form.fitted(list(values), list(values.values())), values.values(), strict=True))
-        except FieldsError:
-            return None
+
+class OpenedSimulatedColumns(OpenedSimulatedKeys, FindsRows):
+    """One all of whose fields have types: it is folded in columns, as Delta's tables are."""
+
+    def __init__(self, declared: State, form: RowFormat, table: SimulatedTable, epoch: int) -> None:
+        super().__init__(declared, form, table, epoch)
+        self._reducer = Reducer(form, declared.expires)
+
+    def fitted(self, txid: int, values: Writes) -> Change:
+        """Return the values as they are kept."""
+        if isinstance(values, RowWrites):
+            return Change(self._form.read_written(values.rows), values.until)
+        return super().fitted(txid, values)
+
+    def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:
+        """Return ``values`` as rows, if a transactional state folds them in columns."""
+        return self._reducer.reducible(values, reduction)
+
+    def rows_to_put(self, txid: int, values: KeyedWrites) -> pa.Table:
+        """Return what a transaction puts and removes as rows for :meth:`fold`."""
+        return self._form.fit(txid, values, with_previous=False).table
 
     def fold(self, parts: Sequence[TransactionRows], reduction: Folding | None) -> Writes | None:
-        """Return the writes that fold the rows into the newest version, row by row."""
-        assert reduction is not None, "what is put is written by key"
-        kept: dict[Key, StateValue | None] = {}
-        for part in parts:
-            for key, value in pairs_of(part.rows):
-                stored = kept.get(key) or self.rows.get(key)
-                if stored is None:
-                    kept[key] = stored_value(self.declared.kind, part.txid, value)
-                elif key not in kept and stored.is_applied(part.txid):
-                    return None  # a lost answer: the row is written already, and the caller folds key by key
-                else:
-                    kept[key] = stored.written(part.txid, reduction.function(stored.value, value))
-        folded = attrs.evolve(KeyedWrites.of(self.declared.kind, parts[-1].txid, kept), until=parts[-1].until)
-        try:
-            self.check(folded)
-        except FieldsError:
-            return None  # the caller folds key by key, and says which does not fit
-        return folded
+        """Return the write that folds the rows into the newest version."""
+        folded = self._reducer.fold(parts, reduction, self.rows_among)
+        return None if folded is None else RowWrites(folded, is_by_key=reduction is None, until=parts[-1].until)
+
+    def rows_among(self, keys: pa.Table) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """Return the newest rows of those of some keys that exist."""
+        asked = joined_columns([column_values(keys[name]) for name in self._form.key])
+        at = [position for position, key in enumerate(asked) if key in self.rows]
+        found = {asked[position]: self.rows[asked[position]] for position in at}
+        rows = self._form.fit(0, found).table
+        txids = pa.array([self._txid_of(key, row) for key, row in found.items()], pa.int64())
+        places = {key: place for place, key in enumerate(found)}
+        rows = rows.set_column(rows.num_columns - 1, rows.schema.field(TXID_FIELD), txids)
+        return np.array(at, np.int64), rows_at(rows, np.array([places[asked[position]] for position in at], np.int64))
+
+    def rows_as_kept(self, rows: pa.Table) -> pa.Table | None:
+        """Return rows of key and value fields as they are kept; None if they don't fit."""
+        return self._reducer.as_kept(rows)
 
 
 @attrs.frozen
