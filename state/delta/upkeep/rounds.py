@@ -143,24 +143,27 @@ class LogUpkeep:
             return
         until_ms = 1000 * (now_secs - schedule.files_secs)
         is_time = self._past.is_local or abs(now_secs - self._deleted_secs) >= _REMOVE_SECS
-        if is_time and self._is_gone(until_ms):
+        if is_time and self._first_gone(until_ms) is not None:
             self._deleted_secs = now_secs
             self._submit(self._delete_removed, until_ms, files(), is_head)
 
-    def _is_gone(self, until_ms: float) -> bool:
-        """Whether the first of what was removed is nobody's any more."""
+    def _first_gone(self, until_ms: float) -> Removed | None:
+        """Return the first of what was removed if it is nobody's any more."""
         first = self._removed[0] if self._removed else None
-        return first is not None and first.version <= self._cleaned_up.version and first.time_ms < until_ms
+        is_gone = first is not None and first.version <= self._cleaned_up.version and first.time_ms < until_ms
+        return first if is_gone else None
 
     def _delete_removed(self, until_ms: float, needed: set[str], is_head: Callable[[], bool]) -> None:
         looked_secs = 0.0
-        while self._is_gone(until_ms):
+        while (first := self._first_gone(until_ms)) is not None:
             if abs(self._past.clock_secs() - looked_secs) > self.schedule.trust_secs:
                 looked_secs = self._past.clock_secs()
                 if not is_head():
                     return
-            # A crash leaves the rest to a clean-up.
-            for place in self._removed.popleft().places:
+            # A crash leaves the rest to a clean-up; so does a write that has forgotten the first meanwhile.
+            if self._removed.popleft() is not first:
+                return
+            for place in first.places:
                 if place not in needed and not self._versions.needs(place):
                     self._past.delete(place)
 
