@@ -256,6 +256,37 @@ def test_a_source_that_has_waited_long_is_asked_seldom() -> None:
     assert coordinator.asked <= 16
 
 
+class Stream(Coordinator):
+    """Gets an event every few milliseconds; a transaction takes all that have come."""
+
+    def __init__(self, clock: Clock, every_secs: float) -> None:
+        self.clock, self.every_secs, self.began_secs = clock, every_secs, clock.now
+        self.waited_secs: list[float] = []
+
+    def is_ready(self) -> bool:
+        return self._next_secs() <= self.clock.now
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        while self.is_ready():
+            self.waited_secs.append(self.clock.now - self._next_secs())
+        return txid
+
+    def _next_secs(self) -> float:
+        return self.began_secs + (len(self.waited_secs) + 1) * self.every_secs
+
+
+@pytest.mark.parametrize("every_secs", [0.001, 0.003, 0.008, 0.015])
+def test_a_steady_stream_waits_for_no_pause(every_secs: float) -> None:
+    """Its events begin within two milliseconds, but for the first ones."""
+    clock = Clock()
+    stream = Stream(clock, every_secs)
+    feed = feed_of(stream, clock)
+    last = 0
+    while clock.now < 101.0:
+        last += len(feed.create(ask(last + 1, 1, last or None), committed=last).begun)
+    assert max(stream.waited_secs[20:]) <= 0.002 + 1e-6
+
+
 def test_asking_takes_a_hundredth_of_the_time_at_most() -> None:
     """However slow the answers are."""
     clock = Clock()

@@ -120,7 +120,7 @@ class SpoutFeed(Feed):
         """Begin up to the requested number of transactions, and report the source's status.
 
         While no source has anything, this waits, in the thread that asks: so a transaction begins within two
-        milliseconds, or ten just after another or after a second without one, and an idle source costs next to nothing.
+        milliseconds, or ten after the first in a while or after a second without one, and an idle source costs little.
         After ``WAIT_SECS`` it reports that the source waits.
 
         Raises:
