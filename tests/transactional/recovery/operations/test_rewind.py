@@ -10,7 +10,7 @@ import pytest
 from tests.journals import entered
 from txtopo.api.components.planned import Planned
 from txtopo.api.state import TableDescription
-from txtopo.errors import StateAccessError
+from txtopo.errors import ConfigError, StateAccessError
 from txtopo.files.folder import LocalFolder
 from txtopo.journal.entries import JournalHeader, JournalPart, JournalTable
 from txtopo.journal.folders import find_journal
@@ -95,6 +95,18 @@ def written(folder: Path, draw: random.Random, epochs: int) -> dict[str, list[in
             committed = draw.choice(writes["a"][-60:])
             writes = {name: [txid for txid in own if txid <= committed] for name, own in writes.items()}
     return writes
+
+
+def test_a_journal_whose_first_line_a_crash_has_cut_off_is_refused(tmp_path):
+    """It knows no point."""
+    written(tmp_path, random.Random(1), 1)
+    first, *others = sorted(Path(str(find_journal(LocalFolder(tmp_path), "top"))).iterdir())
+    for file in others:
+        file.unlink()
+    first.write_bytes(first.read_bytes()[:40])
+    subject = Subject("top", {}, dict.fromkeys(NAMES), LocalFolder(tmp_path), {})
+    with pytest.raises(ConfigError, match=r"the journal of topology 'top' has no complete line yet"):
+        Past.of(subject, CoordinatorRecord("top", "life", 1, CommittedMark(), None))
 
 
 @pytest.mark.few(2)
