@@ -344,6 +344,33 @@ def test_a_source_that_can_wait_wakes_the_request(answer_secs: float) -> None:
     assert sum(clock.slept) == 0.0, "it sleeps in wait_ready"
 
 
+def test_nobody_waits_for_a_source_at_its_end() -> None:
+    """Its coordinator may be able to wait, but nothing comes, and the transaction that ends the run would be late."""
+
+    class Ending(Late):
+        begun = 0
+
+        def wait_ready(self, secs: float) -> bool:
+            clock.now += secs
+            return False
+
+        def is_exhausted(self) -> bool:
+            return self.begun > 0
+
+        def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+            self.begun = txid
+            return txid
+
+    clock = Clock()
+    spouts = [AskedSpout("spout", Ending(clock, 0.0), REPEATABLE)]
+    times: dict[str, Any] = {"cpu_secs": lambda: clock.cpu, "wall_secs": lambda: NOW_SECS}
+    feed = SpoutFeed(spouts, lambda: clock.now, clock.sleep, at_end=True, **times)
+    assert feed.create(ask(1, 1, None), committed=0).source is SourceStatus.READY
+    end = feed.create(ask(2, 1, 1), committed=1)
+    assert [transaction.planned.turn for transaction in end.begun] == [BeginReason.END]
+    assert clock.now - 100.0 <= 0.02
+
+
 class Away(Late):
     """Does not answer until a moment; to find that out takes half a second."""
 

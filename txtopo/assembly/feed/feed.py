@@ -167,7 +167,8 @@ class SpoutFeed(Feed):
         self._waiters.rotate()
         for spout in self._waiters:
             started, until = self._now_secs(), self._due_secs(deadline, spout)
-            if spout.waits_since is None or spout.is_failing or started >= until:
+            is_waiting = spout.status is SourceStatus.WAITING and spout.waits_since is not None
+            if not is_waiting or spout.is_failing or started >= until:
                 continue
             try:
                 with user_code(spout.id, None):
