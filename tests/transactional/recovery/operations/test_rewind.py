@@ -97,16 +97,16 @@ def written(folder: Path, draw: random.Random, epochs: int) -> dict[str, list[in
     return writes
 
 
-def test_a_journal_whose_first_line_a_crash_has_cut_off_is_refused(tmp_path):
-    """It knows no point."""
-    written(tmp_path, random.Random(1), 1)
-    first, *others = sorted(Path(str(find_journal(LocalFolder(tmp_path), "top"))).iterdir())
-    for file in others:
-        file.unlink()
-    first.write_bytes(first.read_bytes()[:40])
-    subject = Subject("top", {}, dict.fromkeys(NAMES), LocalFolder(tmp_path), {})
-    with pytest.raises(ConfigError, match=r"the journal of topology 'top' has no complete line yet"):
-        Past.of(subject, CoordinatorRecord("top", "life", 1, CommittedMark(), None))
+def test_a_journal_without_a_complete_line_has_no_points(tmp_path):
+    """Its first coordinator has died when it had begun the first one: whoever would go back is told so."""
+    header = JournalHeader("top", "life", 1, {"s": "repeatable"}, 0, None, {}, {}, {})
+    journal = find_journal(LocalFolder(tmp_path), "top")
+    JournalWriter(journal, header, 1 << 40)
+    (file,) = Path(str(journal)).iterdir()
+    file.write_bytes(file.read_bytes()[:9])
+    record = CoordinatorRecord("top", "life", 1, CommittedMark(0, None, {}), None)
+    with pytest.raises(ConfigError, match="the journal of topology 'top' has no complete line yet"):
+        Past.of(Subject("top", {}, {}, LocalFolder(tmp_path), {}), record)
 
 
 @pytest.mark.few(2)

@@ -91,8 +91,7 @@ class Reach:
         parts = subject.around({*txids, *itertools.chain(*all_kept.values())})
         if not parts:
             raise ConfigError(
-                f"the journal of topology {subject.topology_id!r} has no complete line yet: it knows no transaction to "
-                f"go on from; {NOTHING_CHANGED}"
+                f"the journal of topology {subject.topology_id!r} has no complete line yet: it tells of no transaction"
             )
         incarnation = parts[-1].header.incarnation
         points = checkpoints_in(parts, subject.topology_id, incarnation, subject.states, descriptions, decided=decided)
