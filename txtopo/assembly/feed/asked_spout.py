@@ -37,7 +37,8 @@ Not if it had something again within two of them: the tuples of a steady stream 
 
 ASK_SHARE = 100
 """The pause is at least 100x the processor time of the answer, so that asking takes at most 1 % of a core. Not 100x the
-time: an answer that waited 7 ms for a core, or for Python's interpreter lock, left its source unasked for 0.7 s."""
+time: an answer that waited 7 ms for a core, or for Python's interpreter lock, left its source unasked for 0.7 s. But it
+is at least as long as the answer took: a service that needs 50 ms for each is not asked all the time."""
 
 ASK_PAUSE_MAX_SECS = 1.0
 """The longest pause."""
@@ -130,7 +131,7 @@ class AskedSpout:
             pause_secs = min(max(ASK_SECS, (now - self.waits_since) / IDLE_SHARE), IDLE_ASK_SECS)
         if self.waits_since is None:
             self.waits_since = self._had_something_secs = started
-        again_secs = now + max(pause_secs, min(ASK_SHARE * cpu_secs, ASK_PAUSE_MAX_SECS))
+        again_secs = now + max(pause_secs, min(max(ASK_SHARE * cpu_secs, now - started), ASK_PAUSE_MAX_SECS))
         self.ask_again_secs = max(self.ask_again_secs, again_secs)
 
     def failed(self, error: FailedException) -> None:
