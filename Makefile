@@ -32,8 +32,7 @@ kept = @mkdir -p $(LOGS); echo "$(1)"; $(2)$(1) >$(LOGS)/$@.log 2>&1; status=$$?
 # Three processes keep two cores busy, since some tests wait for a server; the fast ones wait most, and are in four.
 # Their folders are in memory if that can be, where a sync costs nothing: what must be synced is recorded, not timed. The
 # long ones are on the disk.
-MEMORY := $(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)
-fast test: export PYTEST_DEBUG_TEMPROOT := $(MEMORY)
+fast test history-day long-history-tenth: export TMPDIR := $(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)
 
 # How much hypothesis tries: little in the fast suite, much in the long one, unless the caller says how much.
 fast: export HYPOTHESIS_PROFILE ?= fast
@@ -95,7 +94,6 @@ test:
 # counts, since the machine is busy. A day has all points that five groups a second leave, and a group is made each two minutes, but
 # five a second for seven minutes of the first hour and of the last: 4,912. The long one makes all 43,200 of a tenth of a day.
 HISTORY := python -m tests.harness.history --keys 1000 --touched 10 --row-bytes 20 --counts
-history-day long-history-tenth: export TMPDIR := $(MEMORY)
 history-day:
 	$(call logged,$(HISTORY) --step 120)
 
@@ -146,7 +144,7 @@ build/wheels:
 # The site needs none of what the project needs, and must not need another version of it.
 site:
 	$(BIN)pip freeze --exclude txtopo >build/tested-packages.txt
-	$(BIN)uv venv --quiet --clear build/site-builder
+	$(BIN)uv venv --quiet --clear --python $(BIN)python build/site-builder
 	$(BIN)python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' >build/site-packages.txt
 	$(BIN)uv pip install --quiet --python build/site-builder -r build/site-packages.txt -c build/tested-packages.txt
 	$(MAKE) --no-print-directory docs BIN=build/site-builder/bin/

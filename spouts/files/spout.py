@@ -146,7 +146,8 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
         self.format = format
         self.batch_bytes = batch_bytes
         self.batch_files_max = batch_files_max
-        self.watch = WatchTimes(settle_secs, poll_secs, now_secs) if watch else None
+        spent_secs = time.thread_time if self.files is DISK else now_secs
+        self.watch = WatchTimes(settle_secs, poll_secs, now_secs, spent_secs) if watch else None
         self.dead_letter = None if dead_letter is None else checked_dead_letter(dead_letter, self.paths)
         self._fields = fields
         self._csv = CsvOptions(header, delimiter, quote)

@@ -34,7 +34,8 @@ from txtopo.api.components.spout import Lag, Metadata
 from txtopo.errors import FailedException, InputError
 
 LOOKING_SHARE = 10
-"""The pause after a listing, as a multiple of the time that the listing took."""
+"""The pause after a listing, as a multiple of what the listing took of the processor; it is as long as the listing at
+least. Not a multiple of its time: one that waited a second for a core left its folder unlisted for ten."""
 
 CHECKED_MAX = 1_000
 """The number of known files that are checked again at each listing, in rotation."""
@@ -49,6 +50,8 @@ class WatchTimes:
     settle_secs: float
     poll_secs: float
     now_secs: Callable[[], float] = time.monotonic
+    spent_secs: Callable[[], float] = time.thread_time
+    """What a listing must take little of: processor time; in a bucket, where it is requests, time."""
 
 
 @attrs.frozen
@@ -210,7 +213,7 @@ class WatchingCoordinator(FilesCoordinator):
 
     def _refresh(self) -> None:
         """List the folders, admit complete files, and forget removed ones."""
-        started = self._times.now_secs()
+        started, spent_before = self._times.now_secs(), self._times.spent_secs()
         self._former_trouble, self._trouble = self._trouble, ""
         try:
             self._found, self._found_secs = scan, _ = self._files.scan(self._options.paths, self._root), started
@@ -225,8 +228,9 @@ class WatchingCoordinator(FilesCoordinator):
                 f"{error.filename or self._root} cannot be read: {error.strerror or error}; no files are taken "
                 "until it can be read"
             )
-        ended = self._times.now_secs()
-        self._next_refresh_secs = max(started + self._times.poll_secs, ended + LOOKING_SHARE * (ended - started))
+        ended, spent = self._times.now_secs(), self._times.spent_secs() - spent_before
+        pause_secs = max(ended - started, LOOKING_SHARE * spent)
+        self._next_refresh_secs = max(started + self._times.poll_secs, ended + pause_secs)
 
     def _warn_of_trouble(self, text: str) -> None:
         if text != self._former_trouble:

@@ -60,15 +60,15 @@ class Alteration:
         """
         table = location.handle()
         fence.check(table)
-        kept = files_of(location, self.former, partition_by)
-        touched, gone = self._moved(location, kept)
-        missing = DataFolder(location).missing(kept.values())
+        former_files = files_of(location, self.former, partition_by)
+        touched, removed = self._moved(location, former_files)
+        missing = DataFolder(location).missing(former_files.values())
         if missing is not None:
             raise StateAccessError(f"the table at {location.address} can't be as it was: it needs {missing}")
-        again = {path: file for path, file in kept.items() if path in touched}
+        again = {path: file for path, file in former_files.items() if path in touched}
         change = Change(
             list(with_stats(self.former, again)) if again else (),
-            gone,
+            removed,
             metadata=[
                 {"protocol": protocol_of(self.former)},
                 {"metaData": metadata_of(self.former)},
@@ -78,7 +78,7 @@ class Alteration:
         )
         return fence.put(location, self.head + 1, change)
 
-    def _moved(self, location: Location, kept: dict[str, DataFile]) -> tuple[set[str], list[DataFile]]:
+    def _moved(self, location: Location, former_files: dict[str, DataFile]) -> tuple[set[str], list[DataFile]]:
         """Return what others have moved since: the paths touched, and the files to remove."""
         touched: set[str] = set()
         live: dict[str, DataFile] = {}
@@ -91,7 +91,7 @@ class Alteration:
                 live[added["path"]] = DataFile(
                     added["path"], added["size"], 0, partition=added["partitionValues"], vector=vector_in(added)
                 )
-        return touched, [file for file in live.values() if not file.is_in(kept)]
+        return touched, [file for file in live.values() if not file.is_in(former_files)]
 
 
 def _before_others(location: Location, latest: int) -> int | None:

@@ -67,9 +67,9 @@ class DeclaredDeltaTable(State, CanBeForked, KeepsVersions):
         """Return this state with options of its object store, unless it has some; see :meth:`State.in_store`."""
         if self._storage is not None or not options:
             return self
-        there = copy.copy(self)
-        vars(there).update(_storage=dict(options))
-        return there
+        moved = copy.copy(self)
+        vars(moved).update(_storage=dict(options))
+        return moved
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.

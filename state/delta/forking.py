@@ -55,10 +55,10 @@ def fork_table(origin: Location, txid: int, place: Location, owner: Owner, epoch
     # The table is labelled as what it is: a state that is declared otherwise by now is refused when it is opened.
     owner = attrs.evolve(owner, kind=found.kind, expires=found.expires)
     partition_by = latest.metadata().partition_columns
-    kept = kept_version(origin, latest.version(), txid, partition_by)
-    if kept is None:
+    origin_version = kept_version(origin, latest.version(), txid, partition_by)
+    if origin_version is None:
         raise _gone(origin, txid)
-    version, files = kept
+    version, files = origin_version
     table = origin.handle(version)
     kept_files, is_marked = list(with_stats(table, files)), has_vectors(latest.metadata().configuration)
     if place.root is not None:
@@ -76,8 +76,8 @@ def fork_table(origin: Location, txid: int, place: Location, owner: Owner, epoch
     actions = owner.first_actions(
         protocol_of(latest), table.schema(), metadata.partition_columns, metadata.configuration
     )
-    taken = numbers.taken_until if found.expires else None
-    change = Change(kept_files, taken=taken, ttl=numbers.ttl, metadata=actions, is_first=True, txid=txid)
+    expired_until = numbers.taken_until if found.expires else None
+    change = Change(kept_files, taken=expired_until, ttl=numbers.ttl, metadata=actions, is_first=True, txid=txid)
     if place.root is not None:
         make_folder(place.root / LOG_FOLDER)
     reach("fork.shared")

@@ -135,11 +135,11 @@ class Loading(Generic[H]):
 
     def ended(self) -> bool:
         """Wait until they are loaded, with progress; return whether they are."""
-        seen = -1
+        version = -1
         while not wait([self._under_way], _WAIT_SECS).done:
-            if self._probe.steps != seen:
+            if self._probe.steps != version:
                 current_probe().step()
-                seen = self._probe.steps
+                version = self._probe.steps
         try:
             self._under_way.result()
         except (FailedException, *WORLD_ERRORS):

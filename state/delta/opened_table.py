@@ -183,14 +183,14 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
             return
         versions = {item.path: item.modified_secs for item in self._location.folder.list(LOG_FOLDER)}
         since_secs = versions.get(entry_path(before))
-        left = [] if since_secs is None else self._data.left_by_groups(self._head.last_txid or 0, since_secs)
-        if not left:
+        undecided = [] if since_secs is None else self._data.left_by_groups(self._head.last_txid or 0, since_secs)
+        if not undecided:
             return
         writer.refresh()
         needed = {file.place for file in self._head.files.values()}
         for version in range(before, self._head.version + 1):
             needed.update(unquote(added["path"]) for added in actions_of(self._location, version, "add"))
-        for path in left:
+        for path in undecided:
             if path not in needed:
                 self._location.folder.delete(path)
 
@@ -244,24 +244,24 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
     def _restore(self, txid: int | None, version: int, files: Mapping[str, DataFile]) -> bool:
         """Put a version that equals ``version``, which has ``files``, as of a transaction; see :meth:`_put`."""
         table, now = self._writer.table, self._head.files  # in this order: it may look, and find other files
-        taken, ttl = self._expiry_as_of(version)
-        gone = {path: file for path, file in files.items() if not file.is_in(now)}
-        known = with_stats(self._location.handle(version), gone, table) if gone else ()
-        added = list(self._data.counted(known).values())
+        expired_until, ttl = self._expiry_as_of(version)
+        missing = {path: file for path, file in files.items() if not file.is_in(now)}
+        with_statistics = with_stats(self._location.handle(version), missing, table) if missing else ()
+        added = list(self._data.counted(with_statistics).values())
         if not has_vectors(table.metadata().configuration):  # they have been turned off since
             added = self._data.without_vectors(added, pa.schema(table.schema()))
         removed = [file for file in now.values() if not file.is_in(files)]
-        return self._put(Change(added, removed, taken=taken, ttl=ttl, txid=txid or 0, restored=version))
+        return self._put(Change(added, removed, taken=expired_until, ttl=ttl, txid=txid or 0, restored=version))
 
     def _as_of(self, txid: int | None) -> tuple[int, dict[str, DataFile]]:
         """Return the version of a transaction and its files; None: the one before all transactions."""
         if not txid:
             return 0, {}
-        found = kept_version(self._location, self._head.version, txid, self.declared.partition_by)
-        if found is None:
+        version = kept_version(self._location, self._head.version, txid, self.declared.partition_by)
+        if version is None:
             where = self._location.address
             raise StateAccessError(f"the table at {where} no longer keeps its version of transaction {txid}", txid=txid)
-        return found
+        return version
 
     def _expiry_as_of(self, version: int) -> tuple[int | None, int | None]:
         """Return up to when expired rows were taken out in a version, and how long keys live; None if there is none."""

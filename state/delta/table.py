@@ -68,8 +68,8 @@ class DeltaStateTable(StateTable, CanBeRenamed):
             table = self._existing()
         except WORLD_ERRORS as error:
             advice = unsupported(error)
-            what = f"the table at {self.address} cannot be opened" + (f": {advice}" if advice is not None else "")
-            raise state_failure(what, error, self._location.root) from error
+            problem = f"the table at {self.address} cannot be opened" + (f": {advice}" if advice is not None else "")
+            raise state_failure(problem, error, self._location.root) from error
         if table is None:
             foreign = self._location.foreign_file()
             if foreign is not None:
@@ -120,13 +120,13 @@ class DeltaStateTable(StateTable, CanBeRenamed):
                     return
                 fence, now = owner.fence(epoch), owner.renamed(topology_id, name)
                 fence.check(table)
-                known = metadata_of(table)
+                metadata = metadata_of(table)
                 told = {
                     "name": name,
                     "description": now.description,
-                    "configuration": now.among(known["configuration"]),
+                    "configuration": now.among(metadata["configuration"]),
                 }
-                change = Change(is_of_rows=False, is_of_owner=True, metadata=[{"metaData": {**known, **told}}])
+                change = Change(is_of_rows=False, is_of_owner=True, metadata=[{"metaData": {**metadata, **told}}])
                 if fence.put(self._location, table.version() + 1, change):
                     return
 
@@ -141,10 +141,10 @@ class DeltaStateTable(StateTable, CanBeRenamed):
     def obstacle(self, txid: int, note: Any) -> str | None:
         """Describe why a prepared write can no longer be published; see :meth:`StateTable.obstacle`."""
         with failing(f"the table at {self.address} cannot be read", self._location):
-            found = self.describe()
-            if found is None:
+            description = self.describe()
+            if description is None:
                 return "whose table is gone"
-            if found.last_txid is not None and found.last_txid >= txid:  # it is visible
+            if description.last_txid is not None and description.last_txid >= txid:  # it is visible
                 return None
             files = files_of(self._location, self._newest(), self._partition_by)
             missing = DataFolder(self._location).missing(needed_in(note, files))
@@ -152,7 +152,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
                 return f"which needs {missing}"
             if self._declared.kind in ROWS_KINDS:  # its rows are computed from no others
                 return None
-            reason = stale(self._location, found.version, found.last_txid, note)
+            reason = stale(self._location, description.version, description.last_txid, note)
             return None if reason is None else f"which was {reason}"
 
     def undone_to(self, epoch: int) -> int | None:
@@ -180,9 +180,9 @@ class DeltaStateTable(StateTable, CanBeRenamed):
             owner = Owner.of(table)
             if owner is None:
                 raise not_ours(self._location)
-            found = last_at(Numbers.of(table, owner.application))
+            turn = last_at(Numbers.of(table, owner.application))
             return undone_to(
-                chosen(kept_entries(self._location, table.version())), table.version(), epoch, found, txid_of
+                chosen(kept_entries(self._location, table.version())), table.version(), epoch, turn, txid_of
             )
 
     def is_kept(self, txid: int | None) -> bool:
@@ -214,8 +214,8 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         """Return the numbers of the folders to which this table was moved aside."""
         folder = self._location.folder
         pattern = re.compile(re.escape(folder.name + _ASIDE) + r"(\d+)")
-        found = [pattern.fullmatch(name) for name in folder.parent.folders()]
-        return sorted(int(name[1]) for name in found if name is not None)
+        matches = [pattern.fullmatch(name) for name in folder.parent.folders()]
+        return sorted(int(name[1]) for name in matches if name is not None)
 
     def set_aside(self, number: int) -> None:
         """Rename the table's folder; see :meth:`StateTable.set_aside`.
@@ -261,9 +261,9 @@ class DeltaStateTable(StateTable, CanBeRenamed):
     def _misfit(self, table: DeltaTable, owner: Owner) -> str | None:
         if owner.kind is not self._declared.kind:
             return f"its kind is {owner.kind.value!r}, not {self._declared.kind.value!r}"
-        asked = unknown(table.protocol(), table.metadata().configuration, table.schema().to_json())
-        if asked is not None:
-            return f"it has {asked}, which txtopo does not write"
+        feature = unknown(table.protocol(), table.metadata().configuration, table.schema().to_json())
+        if feature is not None:
+            return f"it has {feature}, which txtopo does not write"
         misfit = (
             None
             if self._declared.turns_vectors

@@ -229,8 +229,8 @@ class TableWriter:
                 self.head = attrs.evolve(head, known_at=known_at)
                 return True
             # Before the first look no files are known, and an empty table has no vectors.
-            known = (head.version, head.files) if head.files else None
-            files = files_of(self.location, table, self._partition_by, known)
+            files_known = (head.version, head.files) if head.files else None
+            files = files_of(self.location, table, self._partition_by, files_known)
             files = DataFolder(self.location).counted(files.values(), head.files)
             if version > head.version:
                 both = {version: files} if self._looked_with is None else {head.version: head.files, version: files}
@@ -260,14 +260,14 @@ class TableWriter:
     def _refuse_another(self, table: DeltaTable) -> None:
         """Raise a DivergenceError if what is in the table's place is not what this coordinator has opened."""
         if str(table.metadata().id) != self.identity:
-            what = "is another one than was opened"
+            why = "is another one than was opened"
         elif (version := table.version()) < self.head.version:
-            what = f"ends with version {version}, but had version {self.head.version}: it was restored from a copy"
+            why = f"ends with version {version}, but had version {self.head.version}: it was restored from a copy"
         else:
             return
         raise DivergenceError(
-            f"state {self.fence.owner.state!r}: the table at {self.location.address} {what}; nothing was written. Run "
-            "'txtopo repair'",
+            f"state {self.fence.owner.state!r}: the table at {self.location.address} {why}; nothing was written. Run "
+            "'txtopo repair'"
         )
 
     def has(self, txid: int) -> bool:
@@ -298,9 +298,9 @@ class TableWriter:
             if self.has(txid):
                 break
             self.refuse_foreign_change(txid)
-            made = change()
-            if self.put_next(made):
-                return made
+            entry = change()
+            if self.put_next(entry):
+                return entry
         self.make_durable()
         return None
 
@@ -384,11 +384,11 @@ class TableWriter:
 
     def removed_by(self, change: Change) -> Removed:
         """Return what a change, of which the head was made, has removed that none of its files needs any more."""
-        gone = {file.place for file in change.removed if file.path not in self.head.files}
+        removed = {file.place for file in change.removed if file.path not in self.head.files}
         vectors = {place for file in change.removed for place in file.places[1:]}
         if vectors:  # one file may have those of several data files
             vectors.difference_update(place for file in self.head.files.values() for place in file.places)
-        return Removed(self.head.version, int(time.time() * 1000), (*gone, *vectors))
+        return Removed(self.head.version, int(time.time() * 1000), (*removed, *vectors))
 
     def _counts(self, version: int) -> bool:
         """Whether an entry that was put long after the last look counts; if not, look.
@@ -401,12 +401,12 @@ class TableWriter:
         The third step needs a checkpoint of that version or a later one. It may have been made after the put, too: then
         the look tells.
         """
-        found = list(self._folder.list(LOG_FOLDER, f"{version:020d}"))
-        checkpoints = [item.modified_secs for item in found if CHECKPOINT in item.path]
+        entries = list(self._folder.list(LOG_FOLDER, f"{version:020d}"))
+        checkpoints = [item.modified_secs for item in entries if CHECKPOINT in item.path]
         if not checkpoints:
             return True
         # A crash before this leaves the entry, which goes with the rest of the log.
-        if any(item.path == entry_path(version) and item.modified_secs > min(checkpoints) for item in found):
+        if any(item.path == entry_path(version) and item.modified_secs > min(checkpoints) for item in entries):
             self._folder.delete(entry_path(version))
         self.own_entries.clear()
         self._handle = self.fresh_handle()
@@ -477,7 +477,7 @@ class TableWriter:
         except TableNotFoundError as error:
             raise DivergenceError(
                 f"state {self.fence.owner.state!r}: its table at {self.location.address} is missing; restore it, "
-                "or start again from a new coordinator state",
+                "or start again from a new coordinator state"
             ) from error
         except WORLD_ERRORS as error:
             advice = unsupported(error)
@@ -486,25 +486,25 @@ class TableWriter:
             raise self.failure("its table cannot be opened", error) from error
 
     @contextlib.contextmanager
-    def failing(self, what: str, txid: int | None = None) -> Iterator[None]:
+    def failing(self, problem: str, txid: int | None = None) -> Iterator[None]:
         """Raise errors of delta-rs and the file system as a StateFailure that says what failed."""
         try:
             yield
         except WORLD_ERRORS as error:
-            raise self.failure(what, error, txid) from error
+            raise self.failure(problem, error, txid) from error
 
-    def failure(self, what: str, error: Exception, txid: int | None = None) -> StateFailure:
+    def failure(self, problem: str, error: Exception, txid: int | None = None) -> StateFailure:
         """Return the error for a failure of the table, with the damaged file if one is found, or the disk's fault."""
         why = why_not_written(error)
-        what = what if why is None else f"{why}, so it cannot be written"
+        problem = problem if why is None else f"{why}, so it cannot be written"
         table = None
         with contextlib.suppress(*WORLD_ERRORS):  # an older handle would accuse files that have gone since
             table = self.location.handle()
-        return state_failure(f"{self._where()}: {what}", error, self.location.root, table, txid=txid)
+        return state_failure(f"{self._where()}: {problem}", error, self.location.root, table, txid=txid)
 
-    def divergence(self, txid: int | None, what: str) -> DivergenceError:
+    def divergence(self, txid: int | None, problem: str) -> DivergenceError:
         """Return the error for a table on which a transaction can't be written."""
-        return DivergenceError(f"state {self.fence.owner.state!r}: {what}", txid=txid)
+        return DivergenceError(f"state {self.fence.owner.state!r}: {problem}", txid=txid)
 
     def _where(self) -> str:
         return f"state {self.fence.owner.state!r} at {self.location.address}"

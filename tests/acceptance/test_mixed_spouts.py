@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
-import txtopo.assembly.assembly
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, OpaquePartitionedEmitter
 from state import DeltaState, MemoryState, MemoryStore
 from tests.acceptance.test_several_spouts import (
@@ -24,10 +24,11 @@ from tests.transactional.recovery.crashes import CrashError, CrashingState, Cras
 from txtopo import Config, DataFrameBolt, FailedException, Fields, Topology, TransactionalTopologyBuilder, run
 from txtopo.api.components.planned import BeginReason
 from txtopo.attempts import epoch_and_try
+from txtopo.engine.runner import run_with
 from txtopo.errors import InternalError, PoisonTransaction
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
-from txtopo.testing.inline import run_inline
+from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import load_target
@@ -246,16 +247,16 @@ def test_an_opaque_spout_that_is_added(command_line: Any, caplog: pytest.LogCapt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-def test_an_opaque_spout_that_is_added_under_crashes(monkeypatch: pytest.MonkeyPatch, *, before: bool) -> None:
+def test_an_opaque_spout_that_is_added_under_crashes(*, before: bool) -> None:
     """No state has to change for it: a crash at each durable step of the runs with it leaves exact totals."""
     for steps in range(1, 200):
         store, table = MemoryStore(), MemoryState(Fields("key"), Fields("n"))
 
         def run_once(fuse: Fuse, until: int | None = None, store: Any = store, table: Any = table, **more: Any) -> None:
-            monkeypatch.setattr(txtopo.assembly.assembly, "make_store", lambda *_: CrashingStore(store, fuse))
+            environment = attrs.evolve(inline_environment(), make_store=lambda: CrashingStore(store, fuse))
             state = CrashingState(table, fuse)
             made = topology(Path("unused"), state=state, committer=Failing(), orders=rows("a b c a"), **more)
-            run_inline(made, Config(max_spout_pending=3, group_transactions_max=2), until=until)
+            run_with(made, Config(max_spout_pending=3, group_transactions_max=2), environment, until=until)
 
         run_once(Fuse(), until=1)
         try:

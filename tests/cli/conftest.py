@@ -10,16 +10,17 @@ from click.testing import CliRunner, Result
 
 from tests.processes import ran
 from txtopo.main.group import txtopo
+from txtopo.testing.inline import inline_environment
 
 
 @attrs.frozen
 class CommandLine:
-    """Calls ``txtopo`` in this process, from a folder of its own."""
+    """Calls ``txtopo`` in this process, from a folder of its own; what a command runs is run without Spark."""
 
     folder: Path
 
     def __call__(self, *arguments: str) -> Result:
-        return CliRunner().invoke(txtopo, arguments, prog_name="txtopo")
+        return CliRunner().invoke(txtopo, arguments, prog_name="txtopo", obj=inline_environment())
 
     def told(self, *arguments: str) -> str:
         """Call a command that must succeed; return what it has printed."""

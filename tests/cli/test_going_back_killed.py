@@ -8,7 +8,6 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-import txtopo.cli.mend.backfill
 from state import read_table, read_tables
 from tests.crashes import Crash, CrashError
 from tests.variants import variants
@@ -16,7 +15,7 @@ from txtopo.errors import DivergenceError, InternalError, TxtopoError
 from txtopo.failpoints import armed
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
-from txtopo.testing.inline import inline_environment, run_inline
+from txtopo.testing.inline import run_inline
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import load_target
 
@@ -117,9 +116,8 @@ OTHERS = [(name, finisher) for name in GOING for finisher in FINISHERS if (name,
 
 
 @pytest.fixture
-def again(command_line, tmp_path, monkeypatch) -> Callable[[], None]:
+def again(command_line, tmp_path) -> Callable[[], None]:
     """Return what brings the folder back to how it is now; commands run in this process."""
-    monkeypatch.setattr(txtopo.cli.mend.backfill, "_environment", lambda *_: inline_environment())
     command_line.write_module("files", MODULE)
     (tmp_path / "in").mkdir()
     for n in ALL:

@@ -6,7 +6,6 @@ import random
 import attrs
 import pytest
 
-import txtopo.cli.mend.backfill
 from tests.cli.conftest import CommandLine
 from tests.crashes import Crash, survives
 from tests.postgres import postgres, schema
@@ -150,9 +149,8 @@ def test_a_transaction_that_is_set_aside(outputs):
     outputs.check([0, 1, 2, 3, *range(6, 12)])
 
 
-def test_outputs_that_are_new(outputs, monkeypatch):
+def test_outputs_that_are_new(outputs):
     """A backfill gives each the history that it would have, once, and the next run goes on in all of them."""
-    monkeypatch.setattr(txtopo.cli.mend.backfill, "_environment", lambda *_: inline_environment())
     outputs.run(until=4, outputs="")
     for name in ("topic", "log", "last"):
         outputs.told("backfill", "out", name)
@@ -165,9 +163,8 @@ def test_outputs_that_are_new(outputs, monkeypatch):
     assert "state 'topic' can't be at transaction 2: the topology had no such state yet" in refused
 
 
-def test_a_rewind_to_before_a_backfill(outputs, monkeypatch):
+def test_a_rewind_to_before_a_backfill(outputs):
     """A table of a database is kept under another name, as one in Delta is; a backfill gives its history anew."""
-    monkeypatch.setattr(txtopo.cli.mend.backfill, "_environment", lambda *_: inline_environment())
     outputs.run(until=4, outputs="")
     outputs.told("backfill", "out", "last", outputs="last")
     outputs.told("rewind", "out", "2", "--yes", outputs="last")

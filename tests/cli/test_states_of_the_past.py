@@ -7,7 +7,7 @@ from tests.variants import variants
 from txtopo import Config
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
-from txtopo.testing.inline import inline_environment, run_inline
+from txtopo.testing.inline import run_inline
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import load_target
 
@@ -158,10 +158,9 @@ REFUSED = {("kept", "fork"), *((kind, "backfill") for kind in ("kept", "forked",
 
 
 @pytest.fixture
-def run(command_line, monkeypatch):
+def run(command_line):
     """Return what runs a topology of a kind, in place or as a fork, up to a transaction."""
     command_line.write_module("beside", BESIDE)
-    monkeypatch.setattr("txtopo.cli.mend.backfill._environment", lambda *_: inline_environment())
 
     def run(kind, until=None, fork=None, **settings):
         target = load_target("beside", {"beside": kind})

@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-import txtopo.cli.mend.backfill
 from state import read_table, read_tables
 from tests.cli.conftest import CommandLine
 from tests.crashes import Crash, survives
@@ -15,7 +14,7 @@ from tests.variants import variants
 from txtopo.errors import PoisonTransaction
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
-from txtopo.testing.inline import inline_environment, run_inline
+from txtopo.testing.inline import run_inline
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import load_target
 
@@ -111,9 +110,8 @@ REFUSING = ("items", "known", "totals", "join", "names", "log")
 
 
 @pytest.fixture
-def module(command_line, monkeypatch):
+def module(command_line):
     command_line.write_module("totals", MODULE)
-    monkeypatch.setattr(txtopo.cli.mend.backfill, "_environment", lambda *_: inline_environment())
     return command_line
 
 

@@ -90,7 +90,7 @@ def words(*, opaque_source: bool = False, opaque_state: bool = False, data: Any 
     builder.set_committer_bolt("count", Count(), 2).fields_grouping("partial", Fields("word"))
     builder.set_bolt("double", Double(), 1).global_grouping("count")
     builder.set_committer_bolt("total", Total(), 1).global_grouping("double")
-    builder.set_state("words", MemoryState(Fields("word"), Fields("n"), kind))
+    builder.set_state("words", MemoryState(Fields("word: string"), Fields("n: long"), kind))  # folded in columns
     builder.set_state("total", MemoryState(Fields("name"), Fields("n"), kind))
     return builder.build()
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from committers import ReduceCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaExpiringRows, DeltaState, MemoryState
+from state.delta.keyed.folding import Reducer
 from tests.bolts import Collecting
 from tests.topologies import committing
 from txtopo import Config, Fields
@@ -23,7 +25,7 @@ from txtopo.testing.conformance.expiring import (
     ExpiringRowsConformance,
 )
 from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, StatePlace
-from txtopo.testing.simulation.schedules import make_subject
+from txtopo.testing.simulation.schedules import make_subject, run_schedules
 from txtopo.testing.simulation.tables.state import SimulatedState
 from txtopo.testing.simulation.tables.table import SimulatedTable
 
@@ -110,3 +112,19 @@ def test_a_snapshot_has_the_columns_of_the_table(tmp_path):
     assert {key: row.value for key, row in rows.items()} == {
         row["word"]: row["n"] for row in state.snapshot().to_pylist()
     }
+
+
+def test_groups_are_folded_as_in_a_run(tmp_path, monkeypatch):
+    """By the code that folds Delta's tables: if it loses a transaction of a group, a schedule finds that."""
+    fold = Reducer.fold
+
+    def lossy(self, parts, *rest):
+        return fold(self, parts[1:] if len({part.txid for part in parts}) > 1 else parts, *rest)
+
+    spout = MemoryTransactionalSpout([[word, 1] for word in "abacabadabacab"], Fields("word: string", "n: long"), 2)
+    state = DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long"))
+    topology = committing(spout, ReduceCommitter("words", "word", "n"), words=state)
+    assert run_schedules(make_subject(topology), range(1, 6), processes=1).failures == ()
+    monkeypatch.setattr(Reducer, "fold", lossy)
+    (failure,) = run_schedules(make_subject(topology), range(1, 6), processes=1).failures
+    assert failure.violation.startswith("each version is as if every transaction had run once (promise 8)")

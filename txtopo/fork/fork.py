@@ -124,8 +124,6 @@ class ForkPoints:
         tables = {n: table for n, table in origin.tables().items() if isinstance(origin.states[n], CanBeForked)}
         descriptions = {name: found for name, table in tables.items() if (found := table.describe()) is not None}
         reach = Reach.of(origin, tables, descriptions, txids, decided)
-        if not reach.parts:
-            raise ConfigError("the journal of the topology has no complete line yet: there is nothing to fork")
         newest = reach.parts[-1].entries
         entered = newest[-1].last if newest else 0
         checkpoints = tuple(reach.checkpoints)

@@ -21,14 +21,14 @@ from txtopo.errors import FieldsError
 
 def fitted_with_times(form: RowsFormat, expires: str, rows: Rows, mode: RowsMode) -> pa.Table:
     """Return rows with the table's fields, in memory, each with a time in ``expires``; see :func:`fitted_rows`."""
-    found = arranged(in_memory(fitted_rows(form, rows, mode)), form.fields.names)
-    assert found is not None, "rows of other columns were refused"
-    if found[expires].null_count:  # a key may be null: nulls are equal to one another, as in windows
+    arrangement = arranged(in_memory(fitted_rows(form, rows, mode)), form.fields.names)
+    assert arrangement is not None, "rows of other columns were refused"
+    if arrangement[expires].null_count:  # a key may be null: nulls are equal to one another, as in windows
         raise FieldsError(
             f"state {form.state!r}, field {expires!r}: a row has no value, but a row is taken by it; give it one, or "
             "leave the row out; nothing was written"
         )
-    return found
+    return arrangement
 
 
 class Runs:
@@ -63,8 +63,8 @@ class Runs:
         # Another one: a thread that merges may look at the former one.
         self.by_path = {path: run for path, run in self.by_path.items() if path in paths}
         for path, run in self.by_path.items():
-            left = run.without_dead(taken)
-            self.by_path[path] = run if left is run else self._kept(left)
+            remaining = run.without_dead(taken)
+            self.by_path[path] = run if remaining is run else self._kept(remaining)
 
     def prepare(self) -> None:
         """Index the keys of all runs, so that the first look-up need not."""

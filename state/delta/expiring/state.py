@@ -183,17 +183,17 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
 
         A crash between this and prepare() leaves a file that no version names: a vacuum of upkeep removes it.
         """
-        last, taken = self._head.last_txid, self._head.taken
+        last, expired_until = self._head.last_txid, self._head.taken
         parts = [part for part in parts if last is None or part.txid > last]
-        until = max([taken, *(part.until for part in parts if part.until is not None)])
+        until = max([expired_until, *(part.until for part in parts if part.until is not None)])
         rows = [
             with_txid(in_memory(part.rows), part.txid, self._schema) for part in parts if part.mode is RowsMode.APPEND
         ]
-        left = not_over(pa.concat_tables([self._schema.empty_table(), *rows]), self._expires, until)
+        alive = not_over(pa.concat_tables([self._schema.empty_table(), *rows]), self._expires, until)
         with self._writer.failing("its rows cannot be written", parts[-1].txid if parts else None):
-            added = self._put_rows(left, f"rows-{parts[0].txid}-{parts[-1].txid}" if parts else "rows")
-            removed = self.count(taken) - self.count(until) if until > taken else 0
-        return RowsWrites(added, [], removed, until, is_taking=until > taken)
+            added = self._put_rows(alive, f"rows-{parts[0].txid}-{parts[-1].txid}" if parts else "rows")
+            removed = self.count(expired_until) - self.count(until) if until > expired_until else 0
+        return RowsWrites(added, [], removed, until, is_taking=until > expired_until)
 
     def roll_back(self, txid: int | None) -> None:
         """Write a version that equals the one of transaction ``txid``; see :meth:`CanBeRepaired.roll_back`."""
@@ -204,12 +204,12 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         taken, runs = note.get("taken", BEFORE_ALL), self._held().by_path
         if taken <= self._head.taken:
             return Change(files_in(note), txid=txid)
-        gone = [file for path, file in self._head.files.items() if runs[path].last <= taken]
-        return Change(files_in(note), gone, taken=taken, txid=txid)
+        expired = [file for path, file in self._head.files.items() if runs[path].last <= taken]
+        return Change(files_in(note), expired, taken=taken, txid=txid)
 
     def _landed(self, note: Any) -> None:  # noqa: ARG002 - the head says it all
-        head, held = self._head, self._mirror.held.by_path.keys()
-        is_all = head.files.keys() <= held  # it is not if a coordinator before this one has written some
+        head, held_paths = self._head, self._mirror.held.by_path.keys()
+        is_all = head.files.keys() <= held_paths  # it is not if a coordinator before this one has written some
         self._mirror.turned(head.version, (lambda runs: runs.keep(head.files.keys(), head.taken)) if is_all else None)
 
     def _to_merge(self, files: Sequence[DataFile], until: int, _is_over: object) -> list[list[DataFile]]:
@@ -219,13 +219,13 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         a row is not written again for a few others, and what is gone takes no more room than what is left.
         """
         runs, file_rows = self._mirror.held.by_path, self._data.sizes.file_rows
-        left = {file.path: runs[file.path].count(until) if file.path in runs else file.rows for file in files}
-        small = [file for file in files if left[file.path] * 2 < max(file.rows, file_rows)]
-        small.sort(key=lambda file: left[file.path])
-        totals = itertools.accumulate(left[file.path] for file in small)
+        alive = {file.path: runs[file.path].count(until) if file.path in runs else file.rows for file in files}
+        small = [file for file in files if alive[file.path] * 2 < max(file.rows, file_rows)]
+        small.sort(key=lambda file: alive[file.path])
+        totals = itertools.accumulate(alive[file.path] for file in small)
         chosen = [file for file, total in zip(small, totals, strict=True) if total <= _MERGED_FILES * file_rows]
-        rows_left, rows = sum(left.values()), sum(file.rows for file in files)
-        saved = len(chosen) - -(-sum(left[file.path] for file in chosen) // file_rows)
+        rows_left, rows = sum(alive.values()), sum(file.rows for file in files)
+        saved = len(chosen) - -(-sum(alive[file.path] for file in chosen) // file_rows)
         return (
             [chosen] if saved >= self._log_upkeep.schedule.files_max or rows - rows_left > rows_left + file_rows else []
         )
@@ -245,8 +245,8 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         return added
 
     def _hold(self, files: Sequence[DataFile], rows: Sequence[pa.Table]) -> None:
-        for file, own in zip(files, rows, strict=True):
-            self._mirror.held.add(file.path, own)
+        for file, file_rows in zip(files, rows, strict=True):
+            self._mirror.held.add(file.path, file_rows)
 
     def _pieces(self, rows: pa.Table) -> list[pa.Table]:
         """Return rows in the order of their times, those of each file."""
@@ -262,9 +262,9 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         return self._writer.reading(lambda: self._mirror.of(self._head))
 
     def _read(self, file: DataFile) -> tuple[Iterator[pa.Table], BitMap64]:
-        taken = self._head.taken
+        expired_until = self._head.taken
         portions = self._data.portions(file, self._schema)
-        return (not_over(rows, self._expires, taken) for rows in portions), BitMap64()
+        return (not_over(rows, self._expires, expired_until) for rows in portions), BitMap64()
 
 
 class PastDeltaExpiringRows(ReadsRuns, PastDeltaRows):

@@ -71,9 +71,9 @@ class TableCache:
             self._load(source)
         try:
             if self._is_complete:
-                found = list(map(self._values.get, keys))
+                values = list(map(self._values.get, keys))
                 # A key that is not found may have been given in another form than it is kept in.
-                return found if all(found) else self._found_again(keys, found)
+                return values if all(values) else self._found_again(keys, values)
             return [self._looked_up(source, keys[0])] if len(keys) == 1 else self._searched(source, keys)
         except TypeError as error:
             refusal = self._rows.unhashable(keys)
@@ -88,8 +88,8 @@ class TableCache:
 
     def dead(self, source: Mirrored, file: DataFile) -> BitMap64:
         """Return the positions of the dead rows of a file of the source's version."""
-        held = self.mirror.held.dead(file.path) if self.mirror.version == source.version else None
-        return self._data.dead(file) if held is None else held
+        positions = self.mirror.held.dead(file.path) if self.mirror.version == source.version else None
+        return self._data.dead(file) if positions is None else positions
 
     def moved(self, version: int, hold: Callable[[Segments], None] | None = None) -> None:
         """Update the cache after an own version that changes no row; ``hold`` as in :meth:`written`."""
@@ -128,26 +128,26 @@ class TableCache:
 
     def _load(self, source: CachedTable) -> None:
         self.forget_values()
-        held = self.mirror.of(source)
+        segments = self.mirror.of(source)
         if source.rows <= self._keys_max:
-            self._values.update(self._rows.read(held.rows))
+            self._values.update(self._rows.read(segments.rows))
             self._is_complete = True
         self._version = source.version
 
-    def _found_again(self, keys: Sequence[Key], found: list[StateValue | None]) -> list[StateValue | None]:
+    def _found_again(self, keys: Sequence[Key], values: list[StateValue | None]) -> list[StateValue | None]:
         """Fit the keys that were not found, and look them up again."""
-        missing = [position for position, value in enumerate(found) if value is None]
+        missing = [position for position, value in enumerate(values) if value is None]
         fitted = self._rows.fit_keys([keys[position] for position in missing]).keys
         for position, key in zip(missing, fitted, strict=True):
-            found[position] = self._values.get(key)
-        return found
+            values[position] = self._values.get(key)
+        return values
 
     def _searched(self, source: CachedTable, keys: Sequence[Key]) -> list[StateValue | None]:
-        asked, rows = self.mirror.of(source).found_among(self._rows.fit_keys([*keys]).table)
-        found: list[StateValue | None] = [None] * len(keys)
-        for position, value in zip(asked.tolist(), self._rows.read_values(rows), strict=True):
-            found[position] = value
-        return found
+        positions, rows = self.mirror.of(source).found_among(self._rows.fit_keys([*keys]).table)
+        values: list[StateValue | None] = [None] * len(keys)
+        for position, value in zip(positions.tolist(), self._rows.read_values(rows), strict=True):
+            values[position] = value
+        return values
 
     def _looked_up(self, source: CachedTable, key: Key) -> StateValue | None:
         """Return the value of one key, by a path that is fast for a single key."""

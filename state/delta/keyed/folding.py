@@ -82,13 +82,13 @@ class Reducer:
     def as_kept(self, rows: pa.Table) -> pa.Table | None:
         """Return rows of key and value fields as they are kept, of any kind of state; None if they don't fit."""
         fields = self.rows
-        made = _as(pa.schema(list(fields.schema(with_previous=False))[:-1]), rows)
-        if made is None or any(made[name].null_count for name in fields.key):
+        kept_rows = _as(pa.schema(list(fields.schema(with_previous=False))[:-1]), rows)
+        if kept_rows is None or any(kept_rows[name].null_count for name in fields.key):
             return None
         if fields.kind is StateKind.OPAQUE and len(fields.value) > 1:
-            nulls = functools.reduce(pc.and_, (made[name].is_null() for name in fields.value))
-            return None if pc.any(nulls).as_py() else made  # no value, as a previous one
-        return made
+            nulls = functools.reduce(pc.and_, (kept_rows[name].is_null() for name in fields.value))
+            return None if pc.any(nulls).as_py() else kept_rows  # no value, as a previous one
+        return kept_rows
 
     def takes(self, columns: pa.Schema, reduction: Folding) -> bool:
         """Whether rows with these columns are reducible, provided that there is no null that a reduction minds."""
@@ -123,24 +123,26 @@ class Reducer:
             new, is_first = self._put_last(parts)
             if self.rows.kind is not StateKind.OPAQUE:
                 return new
-            asked, stored = found_among(new.select(keys))
-            return self._with_previous(asked[is_first[asked]], stored.filter(pa.array(is_first[asked])), new)
+            positions, stored = found_among(new.select(keys))
+            return self._with_previous(
+                positions[is_first[positions]], stored.filter(pa.array(is_first[positions])), new
+            )
         new = self._contributions(parts, reduction, rows_max)
         if new is None:
             return None
-        asked, stored = found_among(new.select(keys))
+        positions, stored = found_among(new.select(keys))
         if reaches(stored, parts[0].txid):
             return None
         if self.time:
             untils = [BEFORE_ALL if part.until is None else part.until for part in parts]
             is_alive = pc.invert(are_over(stored, self.time, untils[0]))
             if not pc.all(is_alive).as_py():
-                stored, asked = stored.filter(is_alive), asked[is_alive.to_numpy()]
+                stored, positions = stored.filter(is_alive), positions[is_alive.to_numpy()]
             at, last = self._schema.get_field_index(self.time), untils[-1]
             times = [stored[self.time], *(in_memory(part.rows).column(at) for part in parts)]
             if any(_min(time, last + 1) <= last for time in times):
                 return self._in_turn(stored, list(zip(untils, map(self._with_txid, parts), strict=True)), reduction)
-        return folded_in(asked, stored, new, reduction.by_column(list(self.rows.value)))
+        return folded_in(positions, stored, new, reduction.by_column(list(self.rows.value)))
 
     def _put_last(self, parts: Sequence[TransactionRows]) -> tuple[pa.Table, Mask]:
         """Return the last row that a group puts of each key, and whether it is the first one, too.
@@ -158,15 +160,15 @@ class Reducer:
             put = pa.Table.from_arrays(columns, schema=self.rows.schema())
         return put, before < 0
 
-    def _with_previous(self, asked: Positions, stored: pa.Table, new: pa.Table) -> pa.Table:
-        """Return ``new``, a row for each key, with the values of the stored rows ``asked`` of it as previous ones."""
-        is_again = pc.equal(new[TXID_FIELD].take(asked), stored[TXID_FIELD]).fill_null(False)
-        found, made = places(asked, new.num_rows), {}
+    def _with_previous(self, positions: Positions, stored: pa.Table, new: pa.Table) -> pa.Table:
+        """Return ``new``, a row for each key, with the stored values, which are at ``positions``, as previous ones."""
+        is_again = pc.equal(new[TXID_FIELD].take(positions), stored[TXID_FIELD]).fill_null(False)
+        numbers, columns = places(positions, new.num_rows), {}
         for name in self.rows.value:
             previous = PREVIOUS_PREFIX + name
-            was = pc.if_else(is_again, stored[previous], stored[name]).take(found)
-            made[previous] = pc.coalesce(new[previous], was)
-        return with_columns(new, made)
+            was = pc.if_else(is_again, stored[previous], stored[name]).take(numbers)
+            columns[previous] = pc.coalesce(new[previous], was)
+        return with_columns(new, columns)
 
     def _contributions(
         self, parts: Sequence[TransactionRows], reduction: Folding, rows_max: int | None
@@ -180,17 +182,17 @@ class Reducer:
         portion_max = count if rows_max is None else rows_max
         if count > portion_max and any(isinstance(part.rows, RowsFile) for part in parts):
             raise TooManyKeys
-        made: pa.Table | None = self._empty
+        total: pa.Table | None = self._empty
         for portion in _portions(parts, portion_max):
             try:
-                made = self._reduced(pa.concat_tables([made, *map(self._with_txid, portion)]), reduction)
+                total = self._reduced(pa.concat_tables([total, *map(self._with_txid, portion)]), reduction)
             except pa.ArrowInvalid:  # rows of a file that do not fit
                 return None
-            if made is None:
+            if total is None:
                 return None
-            if count > portion_max and made.num_rows > portion_max // 2:
+            if count > portion_max and total.num_rows > portion_max // 2:
                 raise TooManyKeys
-        return made
+        return total
 
     def _with_txid(self, part: TransactionRows) -> pa.Table:
         schema, rows = self._schema, in_memory(part.rows)
@@ -206,20 +208,22 @@ class Reducer:
             reduction: the function to fold with.
         """
         time, keys, parts = self.time, list(self.rows.key), [stored, *(rows for _, rows in new)]
-        over = pa.concat_tables(part.filter(are_over(part, time, new[-1][0])).select(keys) for part in parts)
-        made, *others = [part.filter(key_mask(part, over)) for part in parts]
-        for (until, _), own in zip(new, others, strict=True):
-            if own.num_rows:
+        expired = pa.concat_tables(part.filter(are_over(part, time, new[-1][0])).select(keys) for part in parts)
+        total, *later_parts = [part.filter(key_mask(part, expired)) for part in parts]
+        for (until, _), part_rows in zip(new, later_parts, strict=True):
+            if part_rows.num_rows:
                 # Not of a key that this transaction leaves alone: its row must still replace the stored one, which may
                 # have no time, and would live on.
-                is_over = pc.and_(are_over(made, time, until), pc.less(made[TXID_FIELD], pc.min(own[TXID_FIELD])))
-                is_over = pc.and_(is_over, key_mask(made, own.select(keys)))
-                made = self._reduced(pa.concat_tables([made.filter(pc.invert(is_over)), own]), reduction)
-                if made is None:
+                is_over = pc.and_(
+                    are_over(total, time, until), pc.less(total[TXID_FIELD], pc.min(part_rows[TXID_FIELD]))
+                )
+                is_over = pc.and_(is_over, key_mask(total, part_rows.select(keys)))
+                total = self._reduced(pa.concat_tables([total.filter(pc.invert(is_over)), part_rows]), reduction)
+                if total is None:
                     return None
-        unaffected = [part.filter(pc.invert(key_mask(part, over))) for part in parts]
-        whole = self._reduced(pa.concat_tables(unaffected), reduction)
-        return None if whole is None else pa.concat_tables([whole, made])
+        unaffected = [part.filter(pc.invert(key_mask(part, expired))) for part in parts]
+        rest = self._reduced(pa.concat_tables(unaffected), reduction)
+        return None if rest is None else pa.concat_tables([rest, total])
 
     def _reduced(self, rows: pa.Table, reduction: Folding) -> pa.Table | None:
         by_column = {**reduction.by_column(list(self.rows.value)), TXID_FIELD: Reduction.MAX}
@@ -284,7 +288,7 @@ def _is_alike(ours: pa.DataType, theirs: pa.DataType) -> bool:
 def _are_alike(ours: pa.Schema, theirs: pa.Schema) -> bool:
     """Whether columns, whatever their names, have the types of ours, or can be cast to them."""
     return len(theirs) == len(ours) and all(
-        _is_alike(own.type, other.type) for own, other in zip(ours, theirs, strict=True)
+        _is_alike(our_field.type, their_field.type) for our_field, their_field in zip(ours, theirs, strict=True)
     )
 
 

@@ -157,7 +157,7 @@ def fold_on_executors(
         return None
     added = [each.file for each in ranges if each.file is not None]
     dead: dict[str, BitMap64] = {}
-    for path, own in (each for made in ranges for each in made.dead.items()):
+    for path, own in (each for folded in ranges for each in folded.dead.items()):
         dead[path] = dead.get(path, BitMap64()) | own
     removed = [file for file in template.files if file.path in dead]
     dead.update((file.path, dead[file.path] | folder.dead(file)) for file in removed)

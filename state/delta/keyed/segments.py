@@ -189,11 +189,11 @@ class Segments:
         *You* must clear all if it fails.
         """
         self._found = None
-        gone = self._by_path.keys() - files.keys()
+        removed = self._by_path.keys() - files.keys()
         new = [file for path, file in files.items() if path not in self._by_path]
-        if len(gone) == len(self._by_path):
+        if len(removed) == len(self._by_path):
             self.clear()
-        for path in gone:
+        for path in removed:
             segment = self._by_path.pop(path, None)
             if segment is not None and self._index is not None:
                 self._index.remove(segment.slots[positions_in(segment.live)])
@@ -247,13 +247,13 @@ class Segments:
 
     def found_among(self, keys: pa.Table) -> tuple[Positions, pa.Table]:
         """Return the rows of those of some keys that are there, and the position of each one's key among them."""
-        found = self._found
-        if found is not None and found.keys.equals(keys):  # those of an update, whose old values were just read
-            own = np.flatnonzero(found.numbers >= 0)
-            own = own[np.argsort(found.numbers[own])]
-            return own, self._in_order(found.numbers[own], self._schema.names)
-        self._found, own, rows = self._look_up(keys, self._schema.names)
-        return own, rows
+        lookup = self._found
+        if lookup is not None and lookup.keys.equals(keys):  # those of an update, whose old values were just read
+            positions = np.flatnonzero(lookup.numbers >= 0)
+            positions = positions[np.argsort(lookup.numbers[positions])]
+            return positions, self._in_order(lookup.numbers[positions], self._schema.names)
+        self._found, positions, rows = self._look_up(keys, self._schema.names)
+        return positions, rows
 
     def _found_again(self, keys: pa.Table) -> _Found:
         if self._found is None or not self._found.keys.equals(keys):
@@ -263,14 +263,14 @@ class Segments:
     def _look_up(self, keys: pa.Table, names: Sequence[str]) -> tuple[_Found, Positions, pa.Table]:
         """Return some keys as found, and the columns ``names`` as :meth:`found_among` returns the rows."""
         index, hashes, at = self._key_index(), self._hashes(keys), 0
-        slots, owns, found = [_NONE], [_NONE], [self._empty.select(names)]
+        slots, owns, portions = [_NONE], [_NONE], [self._empty.select(names)]
 
-        def are_same(own: Positions, numbers: Positions) -> Mask:
+        def are_same(positions: Positions, numbers: Positions) -> Mask:
             order = np.argsort(numbers)
-            own, rows = own[order], self._in_order(numbers[order], names)
-            are_same_in_order = are_equal(portion.take(own), rows.select(portion.column_names))
-            owns.append(at + own[are_same_in_order])
-            found.append(rows if are_same_in_order.all() else rows.filter(pa.array(are_same_in_order)))
+            positions, rows = positions[order], self._in_order(numbers[order], names)
+            are_same_in_order = are_equal(portion.take(positions), rows.select(portion.column_names))
+            owns.append(at + positions[are_same_in_order])
+            portions.append(rows if are_same_in_order.all() else rows.filter(pa.array(are_same_in_order)))
             is_same = np.empty_like(are_same_in_order)
             is_same[order] = are_same_in_order
             return is_same
@@ -279,7 +279,7 @@ class Segments:
             slots.append(index.slots_of(hashes[at : at + portion.num_rows], are_same))
             at += portion.num_rows
         looked_up = _Found(keys, hashes, np.concatenate(slots), index.numbers_at(np.concatenate(slots)))
-        return looked_up, np.concatenate(owns), pa.concat_tables(found)
+        return looked_up, np.concatenate(owns), pa.concat_tables(portions)
 
     def find_one(self, key: Any) -> Sequence[Any] | None:
         """Return the row of one key of strings and integers that fit their columns; None if there is none."""
@@ -308,12 +308,12 @@ class Segments:
 
     def over(self, column: str, until: int) -> pa.Table:
         """Return the rows whose time in a column is at or before a time in µs since 1970 UTC."""
-        found = [self._empty]
+        portions = [self._empty]
         for segment in self._by_path.values():
             at = np.flatnonzero(are_over(segment.rows, column, until).to_numpy())
             if len(at):
-                found.append(rows_at(segment.rows, at[segment.are_live[at]]))
-        return pa.concat_tables(found)
+                portions.append(rows_at(segment.rows, at[segment.are_live[at]]))
+        return pa.concat_tables(portions)
 
     def replaced(self, new: pa.Table, *, with_vectors: bool) -> Replacement:
         """Return what a write of some rows makes of the segments.
@@ -323,10 +323,10 @@ class Segments:
         so no write adds a file of a few rows.
         """
         keys, is_put = new.select(self._keys), pc.is_valid(new[TXID_FIELD]).to_numpy()
-        found = self._found_again(keys)
-        if self._has_made_room(int(((found.slots < 0) & is_put).sum())):
-            found = self._found_again(keys)
-        numbers, slots, dead = found.numbers, found.slots, {}
+        lookup = self._found_again(keys)
+        if self._has_made_room(int(((lookup.slots < 0) & is_put).sum())):
+            lookup = self._found_again(keys)
+        numbers, slots, dead = lookup.numbers, lookup.slots, {}
         in_order = np.sort(numbers)
         for path, segment in self._by_path.items():
             own = in_order[slice(*in_order.searchsorted((segment.first, segment.end)))]
@@ -337,7 +337,7 @@ class Segments:
         if stay:
             rest = [self._by_path[path].rows.filter(pa.array(own)) for path, own in stay.items()]
             rows = pa.concat_tables([*rest, rows])
-        return Replacement(rows, stay, found.hashes[is_put], slots[is_put], slots[(numbers >= 0) & ~is_put], dead)
+        return Replacement(rows, stay, lookup.hashes[is_put], slots[is_put], slots[(numbers >= 0) & ~is_put], dead)
 
     def _stay(self, dead: dict[str, BitMap64], added: int) -> dict[str, Mask]:
         """Return which rows stay of each segment whose file goes; new rows may let one more go."""
@@ -406,8 +406,8 @@ class Segments:
         """Hold rows, in the order of some files, with the numbers from ``first`` on and their keys' slots."""
         at = 0
         for file in files:
-            held, own = self.kept([rows.slice(at, file.rows)]), slots[at : at + file.rows]
-            self._by_path[file.path] = _Segment(file, held, first + at, slots=own)
+            held_rows, own_slots = self.kept([rows.slice(at, file.rows)]), slots[at : at + file.rows]
+            self._by_path[file.path] = _Segment(file, held_rows, first + at, slots=own_slots)
             at += file.rows
 
     def _begin_numbers_again(self) -> None:
@@ -444,14 +444,14 @@ class Segments:
                 hashes[at : at + len(live)] = hashes_at(segment, live)
                 numbers[at : at + len(live)] = segment.first + live
                 at += len(live)
-        slots, at, made = index.add(hashes, numbers), 0, {}
+        slots, at, segments = index.add(hashes, numbers), 0, {}
         for path, segment in self._by_path.items():
-            own = self._array(segment.rows.num_rows, np.int32)
+            segment_slots = self._array(segment.rows.num_rows, np.int32)
             for live in portions_in(segment.live, self._sizes.portion_rows):
-                own[live] = slots[at : at + len(live)]
+                segment_slots[live] = slots[at : at + len(live)]
                 at += len(live)
-            made[path] = attrs.evolve(segment, slots=own)
-        self._by_path.update(made)  # those of the former index, until there is disk for all of it
+            segments[path] = attrs.evolve(segment, slots=segment_slots)
+        self._by_path.update(segments)  # those of the former index, until there is disk for all of it
         return index
 
     def _hashes_at(self, segment: _Segment, at: Positions) -> Hashes:

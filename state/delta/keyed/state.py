@@ -155,14 +155,14 @@ class DeltaState(DeclaredKeys, DeclaredDeltaTable):
 def _time_of(value: Fields, time: str | None) -> str:
     """Return the field with a key's time: the given one, or the only timestamp."""
     if time is None:
-        found = [name for name, kind in zip(value.names, value.types, strict=True) if kind == _TIME_TYPE]
-        if len(found) != 1:
+        names = [name for name, kind in zip(value.names, value.types, strict=True) if kind == _TIME_TYPE]
+        if len(names) != 1:
             raise FieldsError(
-                f"a state with a ttl has the timestamps {', '.join(found)}; name the one by which keys expire: time='…'"
-                if found
+                f"a state with a ttl has the timestamps {', '.join(names)}; name the one by which keys expire: time='…'"
+                if names
                 else "a state with a ttl has no time; add a value field such as 'at: timestamp'"
             )
-        return found[0]
+        return names[0]
     kind = value.types[value.index(time)]
     if kind != _TIME_TYPE:
         raise FieldsError(f"field {time!r} is {ddl_name(kind)}; keys expire by a timestamp")
@@ -305,8 +305,8 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         """
         writer = self._writer
         for _ in writer.tries():
-            taken = until if until is not None and until > self._head.taken else None
-            if self._put(Change(taken=taken, ttl=ttl)):
+            expired_until = until if until is not None and until > self._head.taken else None
+            if self._put(Change(taken=expired_until, ttl=ttl)):
                 self._txid_before = self._head.last_txid
                 self._landed(None)
                 return
@@ -359,7 +359,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         def announce(added: list[DataFile]) -> None:
             still_there = vectors_put()
             self._hold = lambda segments: segments.replace(replacement, added, still_there)
-            made = attrs.evolve(
+            announced = attrs.evolve(
                 self._on_head(txid),
                 added=[*added, *still_there],
                 removed=removed,
@@ -367,7 +367,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
                 rows_put=writes.rows.num_rows,
                 until=writes.until,
             )
-            self._announce(txid, made.note())
+            self._announce(txid, announced.note())
 
         data.put_each(f"keys-{txid}", [(replacement.rows, None)], announce)
         return self._prepared
@@ -446,26 +446,26 @@ class PastDeltaState(ReadsKeys, PastDeltaTable):
         # A value says if a later transaction has put it anew, or none can have.
         return self._rows.kind is not StateKind.NON_TRANSACTIONAL or txid == last
 
-    def _put_now(self, txid: int, writes: Writes, then: pa.Table) -> pa.Table:  # noqa: ARG002 - a key has one row
-        own = KeyedWrites.of(self._rows.kind, txid, by_key(writes))
-        values = {key: own[key] for key, put_by in zip(own.keys_put, own.txids, strict=True) if put_by == txid}
+    def _put_now(self, txid: int, writes: Writes, recorded: pa.Table) -> pa.Table:  # noqa: ARG002 - a key has one row
+        put = KeyedWrites.of(self._rows.kind, txid, by_key(writes))
+        values = {key: put[key] for key, put_by in zip(put.keys_put, put.txids, strict=True) if put_by == txid}
         return self._rows.fit(txid, values).table
 
     def _difference(self, change: PastChange) -> str | None:
-        then, now, txid = self._rows.read(change.then), self._rows.read(change.now), change.txid
-        for key, value in then.items():
-            if key not in now:
+        recorded, replayed, txid = self._rows.read(change.then), self._rows.read(change.now), change.txid
+        for key, value in recorded.items():
+            if key not in replayed:
                 return f"key {key!r} was {_shown(value)}, but is not put now"
             # By repr(): NaN then equals itself, and 1 differs from 1.0.
-            if repr(now[key]) != repr(value):
-                return f"key {key!r} was {_shown(value)}, but is {_shown(now[key])} now"
-        others = [key for key in now if key not in then]
-        for key, found in zip(others, self.multi_get(others), strict=True):
-            is_later = change.may_be_removed if found is None else getattr(found, "txid", 0) > txid
+            if repr(replayed[key]) != repr(value):
+                return f"key {key!r} was {_shown(value)}, but is {_shown(replayed[key])} now"
+        new_keys = [key for key in replayed if key not in recorded]
+        for key, stored in zip(new_keys, self.multi_get(new_keys), strict=True):
+            is_later = change.may_be_removed if stored is None else getattr(stored, "txid", 0) > txid
             if not is_later:
-                return f"key {key!r} is {_shown(now[key])} now, but was not put then"
+                return f"key {key!r} is {_shown(replayed[key])} now, but was not put then"
         removed = [key for key, value in by_key(change.writes).items() if value is None]
-        for key, found in zip(removed, self.multi_get(removed), strict=True):
-            if found is not None and getattr(found, "txid", 0) <= txid:
-                return f"key {key!r} is removed now, but was {_shown(found)} then"
+        for key, stored in zip(removed, self.multi_get(removed), strict=True):
+            if stored is not None and getattr(stored, "txid", 0) <= txid:
+                return f"key {key!r} is removed now, but was {_shown(stored)} then"
         return None

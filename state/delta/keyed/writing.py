@@ -89,7 +89,7 @@ class FileWrites(PreparedWrites):
         """Return it as JSON."""
         files = {name: getattr(self, name) for name in ("added", "removed", "without")}
         return {
-            **{name: [file.note for file in own] for name, own in files.items() if own},
+            **{name: [file.note for file in group] for name, group in files.items() if group},
             "touched": self.rows_put,
             "first_txid": self.first_txid,
             "version": self.version,
@@ -119,10 +119,10 @@ class FileWrites(PreparedWrites):
         dead = self._replaced(data, rows, files.values())
         removed = [files[path] for path in dead]
         if any(file.vector is not None for file in self.added):
-            rest = data.with_dead(removed, dead)
+            remaining = data.with_dead(removed, dead)
         else:
-            rest = data.put_rest(f"rest-{self.first_txid}", removed, dead, rows.schema())
-        return Change([*self._new, *rest], removed, taken=self.until, txid=txid)
+            remaining = data.put_rest(f"rest-{self.first_txid}", removed, dead, rows.schema())
+        return Change([*self._new, *remaining], removed, taken=self.until, txid=txid)
 
     @property
     def rewritten_bytes(self) -> int:

@@ -78,8 +78,8 @@ def make_checkpoint(
         return
     folder = location.folder
     entries = [folder.get(entry_path(number)) for number in range(base + 1, version + 1)]
-    made = _brought_on(folder.get(parts[0]), entries) if len(parts) == 1 else None
-    rows = _by_delta_rs(folder, parts, base + 1, entries) if made is None else made
+    checkpoint = _brought_on(folder.get(parts[0]), entries) if len(parts) == 1 else None
+    rows = _by_delta_rs(folder, parts, base + 1, entries) if checkpoint is None else checkpoint
     needed = rows.filter(pa.array(_are_needed(rows, is_there), pa.bool_()))
     sink = pa.BufferOutputStream()
     pq.write_table(needed, sink)
@@ -185,14 +185,14 @@ def _are_needed(rows: pa.Table, is_there: Callable[[str], bool]) -> list[bool]:
             return True
         if descriptor is None and "%" not in path:  # a place as it is: to look for more takes 10x as long
             return path not in live and is_there(path)
-        place, *others = places_of(path, vector_in({"deletionVector": descriptor}))
-        return any(map(is_there, others)) or (path not in live and is_there(place))
+        place, *more_places = places_of(path, vector_in({"deletionVector": descriptor}))
+        return any(map(is_there, more_places)) or (path not in live and is_there(place))
 
     return list(map(is_needed, paths, descriptors))
 
 
-def _name_last(folder: Folder, version: int, told: Mapping[str, Any]) -> None:
-    """Name the checkpoint of a version, just made, as the last one; ``told`` is what readers are told of it.
+def _name_last(folder: Folder, version: int, content: Mapping[str, Any]) -> None:
+    """Name the checkpoint of a version, just made, as the last one; ``content`` is what readers are told of it.
 
     If it is not the last one any more, the name is removed:
 
@@ -201,7 +201,7 @@ def _name_last(folder: Folder, version: int, told: Mapping[str, Any]) -> None:
     3. It names it: readers that look for it there read nothing any more. Without a name, they list the log.
     """
     path = f"{LOG_FOLDER}/{LAST_CHECKPOINT}"
-    folder.put(path, json.dumps(told).encode())
+    folder.put(path, json.dumps(content).encode())
     names = [item.path.removeprefix(f"{LOG_FOLDER}/") for item in folder.list(LOG_FOLDER, f"{version:020d}")]
     checkpoints = [name for name in names if CHECKPOINT in name]
     if not checkpoints or any(not name.startswith(f"{version:020d}.") for name in checkpoints):

@@ -135,8 +135,8 @@ class DataFile:
 
     def is_in(self, files: Mapping[str, DataFile]) -> bool:
         """Return whether the version with some files, by path, has this one, with the same dead rows."""
-        there = files.get(self.path)
-        return there is not None and there.vector == self.vector
+        same_path = files.get(self.path)
+        return same_path is not None and same_path.vector == self.vector
 
     def without_bounds(self) -> DataFile:
         """Return the file as one whose bounds are not known: readers find the rows, and skip nothing."""
@@ -348,24 +348,24 @@ class DataFolder:
 
     def with_dead(self, files: Iterable[DataFile], dead: Mapping[str, BitMap64]) -> list[DataFile]:
         """Return those of some files that have live rows, with vectors of all their dead rows, which are written."""
-        left = [file for file in files if len(dead[file.path]) < file.rows]
-        vectors = self.put_vectors([dead[file.path] for file in left])
-        return [attrs.evolve(file, vector=vector) for file, vector in zip(left, vectors, strict=True)]
+        remaining = [file for file in files if len(dead[file.path]) < file.rows]
+        vectors = self.put_vectors([dead[file.path] for file in remaining])
+        return [attrs.evolve(file, vector=vector) for file, vector in zip(remaining, vectors, strict=True)]
 
     def counted(self, files: Iterable[DataFile], known: Mapping[str, DataFile] | None = None) -> dict[str, DataFile]:
         """Return files by path, each with the number of its rows, which the log need not have of somebody else's.
 
         ``known`` has that of some. A file that can't be read is left as it is: nothing can be written of its rows.
         """
-        found = {file.path: file for file in files}
-        for path, file in found.items():
+        by_path = {file.path: file for file in files}
+        for path, file in by_path.items():
             before = (known or {}).get(path)
             if file.stats:
                 continue
             with contextlib.suppress(OSError, pa.ArrowException):
                 rows = before.rows if before is not None and before.stats else self._open(file).metadata.num_rows
-                found[path] = attrs.evolve(file, rows=rows, stats=row_count_of(rows))
-        return found
+                by_path[path] = attrs.evolve(file, rows=rows, stats=row_count_of(rows))
+        return by_path
 
     def dead(self, file: DataFile) -> BitMap64:
         """Return the positions of a file's dead rows; raise OSError if their file is missing or damaged."""
@@ -404,15 +404,15 @@ class DataFolder:
         for file in files:
             size = self.location.folder.size(file.place)
             if size != file.size:
-                what = "is gone" if size is None else f"has {size} bytes and not {file.size}"
-                return f"the file {file.place}, but that {what}"
+                problem = "is gone" if size is None else f"has {size} bytes and not {file.size}"
+                return f"the file {file.place}, but that {problem}"
             place = None if file.vector is None else file.vector.place
             if file.vector is None or place is None:
                 continue
             size, least = self.location.folder.size(place), file.vector.end
             if size is None or size < least:
-                what = "is gone" if size is None else f"has {size} bytes, and not the {least} of a vector in it"
-                return f"the file {place}, but that {what}"
+                problem = "is gone" if size is None else f"has {size} bytes, and not the {least} of a vector in it"
+                return f"the file {place}, but that {problem}"
         return None
 
     def presence(self) -> Presence:
@@ -444,7 +444,7 @@ class DataFolder:
         ``keys`` are the columns to sort them by, see :func:`~txtopo.columnar.rows_file.write_rows_file`.
         """
         files: list[RowsFile] = []
-        written: list[RowsFile] = []
+        row_files: list[RowsFile] = []
         try:
             for part in parts:
                 file = part.rows
@@ -452,11 +452,11 @@ class DataFolder:
                     file = write_rows_file(
                         LocalFolder(self._root() / WAITING_FOLDER), f"{part.txid}{ROWS_SUFFIX}", file, keys
                     )
-                    written.append(file)
+                    row_files.append(file)
                 files.append(file)
             yield files
         finally:
-            for file in written:
+            for file in row_files:
                 file.folder.delete(file.path)
 
     def remove_waiting(self) -> None:

@@ -24,8 +24,10 @@ class OwnEntries(dict[str, bytes]):
         """Remember an entry that was just put; the oldest ones are forgotten."""
         self.pop(path, None)
         self[path] = content
-        while len(self) > _ENTRIES_MAX or sum(map(len, [*self.values()])) > _BYTES_MAX:
-            self.pop(next(iter(self)), None)
+        for oldest in [*self]:  # another thread may remove some meanwhile
+            if len(self) <= _ENTRIES_MAX and sum(map(len, [*self.values()])) <= _BYTES_MAX:
+                break
+            self.pop(oldest, None)
 
 
 @attrs.frozen

@@ -71,7 +71,7 @@ class Fence:
         if marker > self.epoch:
             raise LostLead(
                 f"state {owner.state!r} of topology {owner.topology_id!r} was opened by a coordinator of epoch "
-                f"{marker}; this one has epoch {self.epoch} and writes nothing more",
+                f"{marker}; this one has epoch {self.epoch} and writes nothing more"
             )
 
     def put(self, location: Location, version: int, change: Change) -> bool:
@@ -81,18 +81,18 @@ class Fence:
 
     def entry(self, change: Change, version: int, time_ms: int) -> bytes:
         """Return the log entry of a version that this coordinator makes; see :func:`entry_of`."""
-        told = {EPOCH_KEY: self.epoch, TXID_KEY: change.txid, RESTORED_KEY: change.restored, TURN_KEY: change.turn}
-        own = self.owner.application
+        mine = {EPOCH_KEY: self.epoch, TXID_KEY: change.txid, RESTORED_KEY: change.restored, TURN_KEY: change.turn}
+        application = self.owner.application
         numbers = {
-            _epoch_in(own): self.epoch,
-            own: change.txid,
-            own + _ROLLED_BACK: None if change.restored is None else version,
-            own + _TURNED: None if change.turn is None else version,
-            own + _TAKEN: change.taken,
-            own + _TTL: change.ttl,
+            _epoch_in(application): self.epoch,
+            application: change.txid,
+            application + _ROLLED_BACK: None if change.restored is None else version,
+            application + _TURNED: None if change.turn is None else version,
+            application + _TAKEN: change.taken,
+            application + _TTL: change.ttl,
         }
         commit_info, applications = (
-            {name: number for name, number in known.items() if number is not None} for known in (told, numbers)
+            {name: number for name, number in known.items() if number is not None} for known in (mine, numbers)
         )
         return entry_of(change, {name: str(number) for name, number in commit_info.items()}, applications, time_ms)
 
@@ -123,8 +123,8 @@ class Numbers:
     @staticmethod
     def in_entry(actions: Iterable[Mapping[str, Any]], application: str) -> Numbers:
         """Return those that the actions of one version have."""
-        found = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
-        return Numbers(found.get, application)
+        versions = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
+        return Numbers(versions.get, application)
 
     @property
     def epoch(self) -> int | None:
@@ -154,8 +154,8 @@ class Numbers:
     @property
     def taken_until(self) -> int:
         """The same; before all times if none are."""
-        taken = self.taken
-        return BEFORE_ALL if taken is None else taken
+        until = self.taken
+        return BEFORE_ALL if until is None else until
 
     @property
     def ttl(self) -> int | None:
@@ -164,12 +164,12 @@ class Numbers:
 
 
 @contextlib.contextmanager
-def failing(what: str, location: Location) -> Iterator[None]:
+def failing(problem: str, location: Location) -> Iterator[None]:
     """Raise errors of the world as a StateFailure that says what failed; see :func:`state_failure`."""
     try:
         yield
     except WORLD_ERRORS as error:
-        raise state_failure(what, error, location.root) from error
+        raise state_failure(problem, error, location.root) from error
 
 
 _EXPIRES = "txtopo.expires"
@@ -206,8 +206,8 @@ class Owner:
         """Return the owner of ``table``, None if it is not txtopo's; StopError if it has another format."""
         configuration = table.metadata().configuration
         if _FORMAT in configuration:
-            found = Format(int(configuration[_FORMAT] or 0), configuration.get(_NEEDS) or "")
-            refuse_other(f"the table at {table.table_uri}", found, TABLE)
+            stored_format = Format(int(configuration[_FORMAT] or 0), configuration.get(_NEEDS) or "")
+            refuse_other(f"the table at {table.table_uri}", stored_format, TABLE)
         names = (_TOPOLOGY, _STATE, _INCARNATION, _KIND)
         if any(configuration.get(name) is None for name in names):
             return None
@@ -236,15 +236,15 @@ class Owner:
             ConfigError: it is made for deletion vectors and the state does not declare them, or the reverse.
         """
         table = location.existing() or self._make(location, schema, partition_by, with_vectors=bool(with_vectors))
-        found = Owner.of(table)
-        if found is None:
+        owner = Owner.of(table)
+        if owner is None:
             raise not_ours(location)
-        is_own = found == self
+        is_own = owner == self
         is_checked = is_own and with_vectors is not None
         vectors = vectors_misfit(table, with_vectors=bool(with_vectors)) if is_checked else None
         if vectors is not None:
             raise ConfigError(f"state {self.state!r}: the table at {location.address} can't be opened: {vectors}")
-        misfit = columns_misfit(table, schema, partition_by, growth) if is_own else f"it belongs to {found.text()}"
+        misfit = columns_misfit(table, schema, partition_by, growth) if is_own else f"it belongs to {owner.text()}"
         if misfit is not None:
             raise self._divergence(location, table, misfit)
         return table
@@ -270,8 +270,8 @@ class Owner:
 
     def among(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
         """Return the properties of a table, with this owner in place of the one that they name."""
-        others = {name: value for name, value in configuration.items() if name not in {_EXPIRES, _LABEL}}
-        return {**others, **self.configuration}
+        more = {name: value for name, value in configuration.items() if name not in {_EXPIRES, _LABEL}}
+        return {**more, **self.configuration}
 
     def renamed(self, topology_id: str, state: str) -> Owner:
         """Return the owner of the same table under other names."""
@@ -327,12 +327,12 @@ class Owner:
         location.folder.put_if_absent(entry_path(0), entry)
         return location.handle()
 
-    def _divergence(self, location: Location, table: DeltaTable, what: str) -> DivergenceError:
-        found = Owner.of(table) or self
-        last = table.transaction_version(found.application)
-        written = "nothing has been written to it" if last is None else f"its last transaction is {last}"
+    def _divergence(self, location: Location, table: DeltaTable, problem: str) -> DivergenceError:
+        owner = Owner.of(table) or self
+        last = table.transaction_version(owner.application)
+        history = "nothing has been written to it" if last is None else f"its last transaction is {last}"
         return DivergenceError(
-            f"the table at {location.address} does not belong to {self.text()}: {what}; {written}. {_WAY_OUT}.",
+            f"the table at {location.address} does not belong to {self.text()}: {problem}; {history}. {_WAY_OUT}.",
             txid=last,
         )
 

@@ -172,8 +172,8 @@ def vector_file(folder: str, bitmaps: Sequence[BitMap64]) -> tuple[str, bytes, l
     for bitmap in bitmaps:
         framed = _framed(_MAGIC, bitmap.serialize())
         size = sum(map(len, framed))
-        own = size - _LENGTH.size - _CHECKSUM.size
-        vectors.append(Vector(_IN_FILE, folder + _text_of(number.bytes), at, own, len(bitmap)))
+        content_bytes = size - _LENGTH.size - _CHECKSUM.size
+        vectors.append(Vector(_IN_FILE, folder + _text_of(number.bytes), at, content_bytes, len(bitmap)))
         parts += framed
         at += size
     return f"{folder}/{_file_name(number)}", b"".join(parts), vectors

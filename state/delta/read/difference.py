@@ -91,12 +91,12 @@ def stored_difference(  # noqa: PLR0913 - what is compared, and how
     Raises:
         OSError: a file is gone; or any other of :data:`~state.delta.log.ownership.WORLD_ERRORS`.
     """
-    found = _Difference(_Columns.of(a.schema, b.schema, with_txids=with_txids), since, limit)
-    sides = _Sides.of(found.columns.needed(a), found.columns.needed(b), found.columns, since, share_rows)
-    found.equal += sides.equal
-    for rows_a, rows_b in sides.shares(found.columns):
-        found.add(rows_a, rows_b)
-    return found.end()
+    changes = _Difference(_Columns.of(a.schema, b.schema, with_txids=with_txids), since, limit)
+    sides = _Sides.of(changes.columns.needed(a), changes.columns.needed(b), changes.columns, since, share_rows)
+    changes.equal += sides.equal
+    for rows_a, rows_b in sides.shares(changes.columns):
+        changes.add(rows_a, rows_b)
+    return changes.end()
 
 
 def difference(
@@ -115,9 +115,9 @@ def difference(
         with_txids: whether rows with other txids differ.
         limit: how many rows of each kind to return at most; None: all.
     """
-    found = _Difference(_Columns.of(a.schema, b.schema, with_txids=with_txids), since, limit)
-    found.add(a, b)
-    return found.end()
+    changes = _Difference(_Columns.of(a.schema, b.schema, with_txids=with_txids), since, limit)
+    changes.add(a, b)
+    return changes.end()
 
 
 @attrs.frozen
@@ -145,8 +145,8 @@ class _Columns:
     def needed(self, rows: StoredRows) -> StoredRows:
         """Return rows with the columns that are read to compare them."""
         names = {*self.keys, *self.values, TXID_FIELD}
-        known = pa.schema([field for field in rows.schema if field.name in names])
-        return attrs.evolve(rows, schema=known if len(known) else rows.schema)
+        present = pa.schema([field for field in rows.schema if field.name in names])
+        return attrs.evolve(rows, schema=present if len(present) else rows.schema)
 
     @property
     def paired(self) -> tuple[str, ...]:
@@ -166,8 +166,8 @@ class _Difference:
     def add(self, a: pa.Table, b: pa.Table) -> None:
         """Compare a share of both tables."""
         shares = self._paired(a, b) if self.columns.keys else self._alone(a, b)
-        for found, rows in zip(self._found, shares, strict=True):
-            found.add(rows)
+        for rows_found, rows in zip(self._found, shares, strict=True):
+            rows_found.add(rows)
 
     def end(self) -> TableDifference:
         """Return the difference."""
@@ -312,8 +312,8 @@ def _positions(a: pa.Table, b: pa.Table, keys: Sequence[str]) -> tuple[npt.NDArr
         rows.select(keys).append_column(name, pa.array(np.arange(rows.num_rows)))
         for rows, name in ((a, _IN_A), (b, _IN_B))
     ]
-    found = sides[0].join(sides[1], list(keys), join_type="full outer")
-    in_a, in_b = (pc.fill_null(found[name], -1).to_numpy() for name in (_IN_A, _IN_B))
+    joined = sides[0].join(sides[1], list(keys), join_type="full outer")
+    in_a, in_b = (pc.fill_null(joined[name], -1).to_numpy() for name in (_IN_A, _IN_B))
     return in_a, in_b
 
 

@@ -95,9 +95,10 @@ class PastDeltaTable(OpenedState):
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) of this version, or as of an earlier transaction."""
+        schema = shown_schema(self._table, self.declared.kind)
         if txid is not None and txid < self._txid:
-            return FoundTable.of(self._location).rows(txid, is_exact=False)
-        return self._read(shown_schema(self._table, self.declared.kind))
+            return FoundTable.of(self._location).rows(txid, is_exact=False).select(schema.names)
+        return self._read(schema)
 
     def write(self, txid: int, values: Writes) -> Never:  # noqa: ARG002 - refused
         """Raise a ``StateAccessError``."""

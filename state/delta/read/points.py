@@ -158,8 +158,8 @@ class _Whole:
         middle = low  # which is the first one, mostly
         while low < high:
             telling = (number for number in range(middle, high) if number not in checkpoints)
-            told = ((number, self.has(number)) for number in itertools.islice(telling, _TELLING_MAX))
-            asked, is_whole = next((each for each in told if each[1] is not None), (0, True))
+            answers = ((number, self.has(number)) for number in itertools.islice(telling, _TELLING_MAX))
+            asked, is_whole = next((each for each in answers if each[1] is not None), (0, True))
             if is_whole:
                 high = middle
             else:
@@ -209,8 +209,8 @@ class TableVersions:
             if version != first - 1:
                 break
             first = version
-        whole = _Whole.of(location)
-        logged, first = first, whole.first(first, newest, log.checkpoints)
+        complete = _Whole.of(location)
+        logged, first = first, complete.first(first, newest, log.checkpoints)
         entry = read_entry(location, first)
         began_txid = self.txid_of(location.handle(first)) or 0
         since = ShownPoint(began_txid, None if entry is None else entry.written_ms)
@@ -221,16 +221,16 @@ class TableVersions:
         lowest = since.txid
         points: list[ShownPoint] = []
         older = (read_entry(location, number) for number in reversed([*log.entries]) if number < first)
-        for found in standing(each for each in (*turns, entry, *older) if each is not None):
-            if found.version >= first or found.txid is None or found.txid >= lowest:
+        for entry_found in standing(each for each in (*turns, entry, *older) if each is not None):
+            if entry_found.version >= first or entry_found.txid is None or entry_found.txid >= lowest:
                 continue
-            lowest, version = found.txid, found.version
-            is_kept = version < logged or (version in log.checkpoints and whole.has(version))
+            lowest, version = entry_found.txid, entry_found.version
+            is_kept = version < logged or (version in log.checkpoints and complete.has(version))
             if version in versions and is_kept:
-                points.append(ShownPoint(lowest, found.written_ms))
+                points.append(ShownPoint(lowest, entry_found.written_ms))
         txid = self.txid or 0
-        made = next((each for each in log_entries(location, newest, first) if each.txid == txid), None)
-        last = ShownPoint(txid, None if made is None else made.written_ms)
+        entry_made = next((each for each in log_entries(location, newest, first) if each.txid == txid), None)
+        last = ShownPoint(txid, None if entry_made is None else entry_made.written_ms)
         return ShownPoints(tuple(reversed(points)), since, last)
 
     def rollbacks(self, first: int) -> Iterator[LogEntry]:
@@ -274,17 +274,17 @@ class TableVersions:
                 high = middle
             else:
                 low = middle + 1
-        found = self._kept(versions[low - 1]) if low > first else None
-        return None if found is None else self._with_files(found)
+        handle = self._kept(versions[low - 1]) if low > first else None
+        return None if handle is None else self._with_files(handle)
 
     def exact_as_of(self, txid: int) -> DeltaTable | None:
         """Return what :meth:`as_of` does; None, too, where others may have written it in between."""
-        found = self.as_of(txid)
-        if found is None or found.version() >= self.table.version():
-            return found
-        reached = self.txid_of(found) or 0
-        is_exact = reached == txid or self.following(found) == found.version() + 1
-        return found if is_exact or self.is_last_write(reached, txid) else None
+        handle = self.as_of(txid)
+        if handle is None or handle.version() >= self.table.version():
+            return handle
+        reached = self.txid_of(handle) or 0
+        is_exact = reached == txid or self.following(handle) == handle.version() + 1
+        return handle if is_exact or self.is_last_write(reached, txid) else None
 
     def following(self, table: DeltaTable) -> int:
         """Return the number of the next version that is kept after one that is not the newest."""
@@ -321,7 +321,7 @@ class TableVersions:
         known = header.tables.get(self.owner.state)
         return known is not None and known.identity == str(self.table.metadata().id)
 
-    def _with_files(self, found: DeltaTable) -> DeltaTable:
+    def _with_files(self, handle: DeltaTable) -> DeltaTable:
         """Return a version or, if files of it are gone, the one that made its last transaction visible.
 
         1. A group writes a version, which becomes a point's. Upkeep moves its rows to other files.
@@ -329,15 +329,15 @@ class TableVersions:
         3. The log still has the version that moved the rows: it goes with a later clean-up, or comes back after a loss
            of power, perhaps without its entry. What stays for the point is the version of the group.
         """
-        version = found.version()
+        version = handle.version()
         entry = read_entry(self.location, version)
         is_of_group = entry is not None and entry.txid is not None
-        if is_of_group or not (txid := self.txid_of(found)):
-            return found
-        written = version_after(self.location, version, txid)
-        if written is None or DataFolder(self.location).missing(files_of(self.location, found).values()) is None:
-            return found
-        return self._kept(written) or found
+        if is_of_group or not (txid := self.txid_of(handle)):
+            return handle
+        next_version = version_after(self.location, version, txid)
+        if next_version is None or DataFolder(self.location).missing(files_of(self.location, handle).values()) is None:
+            return handle
+        return self._kept(next_version) or handle
 
     def _txid_at(self, version: int) -> int:
         """Return the last transaction of a version, 0 if it has none or is not kept.
@@ -345,8 +345,8 @@ class TableVersions:
         Mostly its own entry says it: to open a version takes 20 ms in a log of a thousand, as many as an hour leaves.
         """
         with contextlib.suppress(OSError, ValueError, KeyError):
-            own = ({"txn": action} for action in actions_of(self.location, version, "txn"))
-            txid = Numbers.in_entry(own, self.owner.application).txid
+            actions = ({"txn": action} for action in actions_of(self.location, version, "txn"))
+            txid = Numbers.in_entry(actions, self.owner.application).txid
             if txid is not None:
                 return txid
         table = self._kept(version)

@@ -125,8 +125,8 @@ def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[pa.Tab
     codes = np.zeros(rows.num_rows, dtype=np.int64)
     for name in partition_by:
         encoded = pa.chunked_array([rows[name].combine_chunks()]).dictionary_encode().combine_chunks()
-        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        _, codes = np.unique(codes * len(encoded.dictionary) + own, return_inverse=True)
+        indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        _, codes = np.unique(codes * len(encoded.dictionary) + indices, return_inverse=True)
     order = np.argsort(codes, kind="stable")
     bounds = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1))
     if len(bounds) == 1 + 1:

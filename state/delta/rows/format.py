@@ -74,23 +74,23 @@ class RowsFormat:
         return table
 
     def _of_table(self, rows: pa.Table) -> pa.Table:
-        found = arranged(rows, self.fields.names)
-        if found is None:
+        arrangement = arranged(rows, self.fields.names)
+        if arrangement is None:
             raise FieldsError(
                 f"state {self.state!r}: the rows have the columns {', '.join(rows.column_names)}, but the fields are "
                 f"{self.fields}"
             )
         schema = self.fields.arrow_schema()
-        if found.schema.equals(schema):
-            return found
-        columns = [self._column(field, found[field.name]) for field in schema]
+        if arrangement.schema.equals(schema):
+            return arrangement
+        columns = [self._column(field, arrangement[field.name]) for field in schema]
         return pa.Table.from_arrays(columns, schema=schema)
 
     def _column(self, field: pa.Field, column: Any) -> Any:
-        made = cast_array(column, field.type)
-        if made is None:
+        cast = cast_array(column, field.type)
+        if cast is None:
             raise self._misfit(field, misfit_in(column, field.type))
-        return made
+        return cast
 
     def _of_tuples(self, rows: Any) -> pa.Table:
         schema, width = self.fields.arrow_schema(), len(self.fields)
@@ -120,16 +120,16 @@ class RowsFormat:
 
     def _check_file(self, file: RowsFile) -> None:
         columns = schema_of(file)
-        found = arranged(columns.empty_table(), self.fields.names)
-        if found is None or found.schema.types != self.fields.arrow_schema().types:
+        arrangement = arranged(columns.empty_table(), self.fields.names)
+        if arrangement is None or arrangement.schema.types != self.fields.arrow_schema().types:
             raise FieldsError(
                 f"state {self.state!r}: {file.path} has the columns {columns.to_string(truncate_metadata=True)!r}; the "
                 f"fields are {self.fields}"
             )
         if self.partition_by:
-            whole = arranged(read_rows_file(file), self.fields.names)
-            assert whole is not None, "it was arranged before"
-            self._check_partitions(whole)
+            arranged_rows = arranged(read_rows_file(file), self.fields.names)
+            assert arranged_rows is not None, "it was arranged before"
+            self._check_partitions(arranged_rows)
 
     def _check_partitions(self, rows: pa.Table) -> None:
         for name in self.partition_by:

@@ -56,8 +56,8 @@ class RowsWrites(PreparedWrites):
 
     def note(self) -> dict[str, Any]:
         """Return it as JSON."""
-        taken = {} if self.taken is None else {"taken": self.taken}
-        return {"files": [file.note for file in self.added], "replaced": [*map(dict, self.replaced)], **taken}
+        expiry = {} if self.taken is None else {"taken": self.taken}
+        return {"files": [file.note for file in self.added], "replaced": [*map(dict, self.replaced)], **expiry}
 
 
 def replaced_after(
@@ -73,9 +73,9 @@ def replaced_after(
     for txid in sorted({part.txid for part in parts}, reverse=True):
         if replaced is not None:
             later[txid] = replaced
-        own = [part for part in parts if part.txid == txid and part.mode is RowsMode.REPLACE]
-        if own:
-            found = partitions(own)
+        replacing = [part for part in parts if part.txid == txid and part.mode is RowsMode.REPLACE]
+        if replacing:
+            found = partitions(replacing)
             replaced = found if replaced is None else distinct(pa.concat_tables([replaced, found]))
     return later, replaced
 
@@ -85,15 +85,15 @@ def rows_left(parts: Sequence[TransactionRows], form: RowsFormat) -> tuple[pa.Ta
     read = [(part, _in_memory(part, form)) for part in parts]
     rows_of = {id(part): rows for part, rows in read}
 
-    def partitions(some: Sequence[TransactionRows]) -> pa.Table:
-        return distinct(pa.concat_tables([rows_of[id(part)].select(list(form.partition_by)) for part in some]))
+    def partitions(parts_of_txid: Sequence[TransactionRows]) -> pa.Table:
+        return distinct(pa.concat_tables([rows_of[id(part)].select(list(form.partition_by)) for part in parts_of_txid]))
 
     later, replaced = replaced_after(parts, partitions)
     schema = form.schema()
     tables = [schema.empty_table()]
     for part, rows in read:
-        left = rows if part.txid not in later else without(rows, later[part.txid])
-        tables.append(with_txid(left, part.txid, schema))
+        remaining = rows if part.txid not in later else without(rows, later[part.txid])
+        tables.append(with_txid(remaining, part.txid, schema))
     return pa.concat_tables(tables), replaced
 
 
@@ -119,9 +119,9 @@ def place_on_executors(
         file = file_of[id(part)]
         return RowSlice(part.txid, file, 0, file.rows, replaced)
 
-    def partitions(some: Sequence[TransactionRows]) -> pa.Table:
-        found = executors.compute(partitions_in, tasks([whole(part) for part in some]))
-        return distinct(pa.concat_tables(found))
+    def partitions(parts_of_txid: Sequence[TransactionRows]) -> pa.Table:
+        partitions_found = executors.compute(partitions_in, tasks([whole(part) for part in parts_of_txid]))
+        return distinct(pa.concat_tables(partitions_found))
 
     with folder.rows_in_files(parts, form.partition_by) as files:
         file_of = {id(part): file for part, file in zip(parts, files, strict=True)}
@@ -134,9 +134,9 @@ def place_on_executors(
 
 def _in_memory(part: TransactionRows, form: RowsFormat) -> pa.Table:
     rows = in_memory(part.rows)
-    found = arranged(rows, form.fields.names)
-    assert found is not None, "rows of other columns were refused"
-    return found
+    arrangement = arranged(rows, form.fields.names)
+    assert arrangement is not None, "rows of other columns were refused"
+    return arrangement
 
 
 def _texts(partitions: pa.Table | None) -> list[dict[str, str | None]]:

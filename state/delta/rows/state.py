@@ -164,31 +164,31 @@ class PastDeltaRows(KeylessRows, PastDeltaTable):
         """Keep the rows of some transactions in memory; nothing is written."""
         return PastWrites(parts)
 
-    def _put_now(self, txid: int, writes: Writes, then: pa.Table) -> pa.Table:
+    def _put_now(self, txid: int, writes: Writes, recorded: pa.Table) -> pa.Table:
         """Return them without partitions that a later transaction of the group has replaced."""
         now, _ = self._left(txid, writes)
         names = list(self._form.partition_by)
         if not names or not now.num_rows:
             return now
         later = distinct(self.all.filter(pc.greater(self.all[TXID_FIELD], txid)).select(names))
-        stayed = key_mask(now, distinct(then.select(names)))
+        stayed = key_mask(now, distinct(recorded.select(names)))
         return now.filter(pc.invert(pc.and_(key_mask(now, later), pc.invert(stayed))))
 
     def _difference(self, change: PastChange) -> str | None:
         """Describe the first row that differs, or that is replaced and was not; None if none does."""
         then, now = change.then, change.now
-        lost, found = missing_from(now, then), missing_from(then, now)
+        lost, extra = missing_from(now, then), missing_from(then, now)
         counts = f"{then.num_rows} rows then, {now.num_rows} now"
         if lost.num_rows:
             return f"row {_first(lost)} was put then, but is not put now ({counts})"
-        if found.num_rows:
-            return f"row {_first(found)} is put now, but was not put then ({counts})"
+        if extra.num_rows:
+            return f"row {_first(extra)} is put now, but was not put then ({counts})"
         _, replaced = self._left(change.txid, change.writes)
         if replaced is None:
             return None
         older = self.all.filter(pc.less(self.all[TXID_FIELD], change.txid))
-        kept = older.filter(key_mask(older, replaced))
-        return f"row {_first(kept)} is replaced now, but was kept then" if kept.num_rows else None
+        staying = older.filter(key_mask(older, replaced))
+        return f"row {_first(staying)} is replaced now, but was kept then" if staying.num_rows else None
 
     def _left(self, txid: int, writes: Writes) -> tuple[pa.Table, pa.Table | None]:
         """Return the rows that a replay has put for a transaction, and the partitions that it has replaced."""

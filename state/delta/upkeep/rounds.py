@@ -100,10 +100,10 @@ class LogUpkeep:
 
     def is_due(self, rows: int) -> bool:
         """Return whether a round should begin, for what was written to a table that has some rows, or for the time."""
-        schedule, done = self.schedule, self._cleaned_up
-        if done.began_secs == math.inf:  # a run that ends soon has nothing to remove
+        schedule, cleaned = self.schedule, self._cleaned_up
+        if cleaned.began_secs == math.inf:  # a run that ends soon has nothing to remove
             self._cleaned_up = _CleanedUp(schedule.now_secs)
-        is_needed = self._writes > 0 or done.is_aging or schedule.points != done.points
+        is_needed = self._writes > 0 or cleaned.is_aging or schedule.points != cleaned.points
         is_due = schedule.is_due(self._writes, self._rows_grown, rows - self._rows_grown)
         return (is_due or (is_needed and self._is_time)) and not self.is_running
 
@@ -119,9 +119,9 @@ class LogUpkeep:
 
         ``version`` is to get the checkpoint; ``files`` are its files, and those of a write that is prepared.
         """
-        made, kept = self._made
-        versions = min(-(-kept // self.schedule.kept_per_version), _VERSIONS_MAX)
-        if self._is_time or made < 0 or version - made >= versions:
+        round_made, points_kept = self._made
+        versions = min(-(-points_kept // self.schedule.kept_per_version), _VERSIONS_MAX)
+        if self._is_time or round_made < 0 or version - round_made >= versions:
             self._submit(self._run, self.schedule, version, set(files))
         else:  # what was written may be the last
             self._cleaned_up = attrs.evolve(self._cleaned_up, is_aging=True)
@@ -143,24 +143,27 @@ class LogUpkeep:
             return
         until_ms = 1000 * (now_secs - schedule.files_secs)
         is_time = self._past.is_local or abs(now_secs - self._deleted_secs) >= _REMOVE_SECS
-        if is_time and self._is_gone(until_ms):
+        if is_time and self._first_gone(until_ms) is not None:
             self._deleted_secs = now_secs
             self._submit(self._delete_removed, until_ms, files(), is_head)
 
-    def _is_gone(self, until_ms: float) -> bool:
-        """Whether the first of what was removed is nobody's any more."""
+    def _first_gone(self, until_ms: float) -> Removed | None:
+        """Return the first of what was removed if it is nobody's any more."""
         first = self._removed[0] if self._removed else None
-        return first is not None and first.version <= self._cleaned_up.version and first.time_ms < until_ms
+        is_gone = first is not None and first.version <= self._cleaned_up.version and first.time_ms < until_ms
+        return first if is_gone else None
 
     def _delete_removed(self, until_ms: float, needed: set[str], is_head: Callable[[], bool]) -> None:
         looked_secs = 0.0
-        while self._is_gone(until_ms):
+        while (first := self._first_gone(until_ms)) is not None:
             if abs(self._past.clock_secs() - looked_secs) > self.schedule.trust_secs:
                 looked_secs = self._past.clock_secs()
                 if not is_head():
                     return
-            # A crash leaves the rest to a clean-up.
-            for place in self._removed.popleft().places:
+            # A crash leaves the rest to a clean-up; so does a write that has forgotten the first meanwhile.
+            if self._removed.popleft() is not first:
+                return
+            for place in first.places:
                 if place not in needed and not self._versions.needs(place):
                     self._past.delete(place)
 
@@ -223,14 +226,14 @@ class _KeptVersions:
         """Return the versions of points, as of a version that this coordinator has made."""
         self._first = version if self._first is None else self._first
         self._versions = {point: at for point, at in self._versions.items() if point in points}
-        wanted = sorted(point for point in points if point not in self._versions)
-        if wanted:
+        missing = sorted(point for point in points if point not in self._versions)
+        if missing:
             for at, txid in self._past.transactions(version):
-                while wanted and wanted[-1] >= txid:
-                    self._versions[wanted.pop()] = at
-                if not wanted:
+                while missing and missing[-1] >= txid:
+                    self._versions[missing.pop()] = at
+                if not missing:
                     break
-        self._versions |= dict.fromkeys(wanted)
+        self._versions |= dict.fromkeys(missing)
         return {at for at in self._versions.values() if at is not None}
 
     def keep(self, versions: Collection[int], is_there: Callable[[str], bool]) -> set[str]:
@@ -353,7 +356,7 @@ class _CleanUp:
         assert schedule.files_secs is not None, "files are removed"
         oldest_secs = now_secs - schedule.files_secs
         removals = past.removals_in(self._version)
-        gone = {
+        removable = {
             place
             for removal in removals
             if removal.time_ms < oldest_secs * 1000
@@ -361,15 +364,15 @@ class _CleanUp:
             if self._is_there(place)
         }
         unnamed_secs, written = min(oldest_secs, now_secs - _UNNAMED_SECS), past.written()
-        gone.update(path for path, written_secs in written.items() if written_secs < unnamed_secs)
-        gone.update(past.old_outside(schedule.files_secs))
-        gone -= self.needed
-        if gone:
-            gone.difference_update(past.removed_since(oldest_secs, self._version, now_secs))
-        self._delete(gone)
+        removable.update(path for path, written_secs in written.items() if written_secs < unnamed_secs)
+        removable.update(past.old_outside(schedule.files_secs))
+        removable -= self.needed
+        if removable:
+            removable.difference_update(past.removed_since(oldest_secs, self._version, now_secs))
+        self._delete(removable)
         # Those of a dead group are in no version and in no removal.
         named = self.needed.union(*(removal.places for removal in removals))
-        is_unnamed = any(path not in named for path in written if path not in gone)
+        is_unnamed = any(path not in named for path in written if path not in removable)
         return is_unnamed or any(removal.time_ms >= oldest_secs * 1000 for removal in removals)
 
     def refresh(self) -> None:

@@ -131,10 +131,10 @@ class Upkeep:
         if self.history is None or not self.is_recent_kept:
             return {}
         hours = max(self.history.rewind_hours, (self.files_secs or 0) // 3600)
-        known = {_LOG_RETENTION: _LOG_HOURS * 3600, FILE_RETENTION: REMOVALS_SECS}
+        retentions = {_LOG_RETENTION: _LOG_HOURS * 3600, FILE_RETENTION: REMOVALS_SECS}
         return {
             name: f"interval {hours} hours"
-            for name, default_secs in known.items()
+            for name, default_secs in retentions.items()
             if _secs_of(configuration.get(name), default_secs) < hours * 3600
         }
 
@@ -148,5 +148,5 @@ def _secs_of(interval: str | None, default_secs: int) -> int:
     """Return how long an interval is, as properties have it; 0 if it is not understood."""
     if interval is None:
         return default_secs
-    found = _INTERVAL.fullmatch(interval.strip())
-    return 0 if found is None else int(found[1]) * _UNIT_SECS.get(found[2].lower(), 0)
+    match = _INTERVAL.fullmatch(interval.strip())
+    return 0 if match is None else int(match[1]) * _UNIT_SECS.get(match[2].lower(), 0)

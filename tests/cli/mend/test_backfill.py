@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-import txtopo.cli.mend.backfill
 from state import read_table, read_tables
 from tests.backfill.backfills import WORLD
 from tests.crashes import Crash, dying
@@ -17,7 +16,7 @@ from txtopo import Config
 from txtopo.failpoints import armed
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
-from txtopo.testing.inline import inline_environment, run_inline
+from txtopo.testing.inline import run_inline
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import load_target
 
@@ -37,9 +36,8 @@ def config():
 
 
 @pytest.fixture
-def inline(monkeypatch):
-    """Run what the command runs in this process."""
-    monkeypatch.setattr(txtopo.cli.mend.backfill, "_environment", lambda *_: inline_environment())
+def inline():
+    """Begin with another world afterwards."""
     yield
     WORLD.__init__()
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 
-import txtopo.cli.mend.backfill
 from state import read_table, read_tables
 from state.stores.sqlite import SqliteStore
 from tests.crashes import Crash, CrashError
@@ -21,7 +20,7 @@ from txtopo.failpoints import armed
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.inspect.backend import FACTS_SECS, FolderBackend
-from txtopo.testing.inline import inline_environment, run_inline
+from txtopo.testing.inline import run_inline
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import load_target
 
@@ -291,9 +290,8 @@ def test_what_is_no_rename(command_line):
 
 
 @pytest.mark.slow
-def test_with_a_backfill(command_line, monkeypatch):
+def test_with_a_backfill(command_line):
     """One that is unfinished is finished first; the records of one that has joined stay evidence."""
-    monkeypatch.setattr(txtopo.cli.mend.backfill, "_environment", lambda *_: inline_environment())
     run(until=5)
     killed_at("backfill.enter.after", lambda: command_line("backfill", "job", "more", *words(more="more")))
     told = command_line.refusal("rename", "job", "--yes", *words(**NEW))

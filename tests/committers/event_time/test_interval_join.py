@@ -9,7 +9,6 @@ from typing import Any, Literal
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-import txtopo.cli.mend.backfill
 from committers import IntervalJoin, JoinStream
 from committers.event_time.pairs import pairs
 from state import read_table
@@ -23,7 +22,7 @@ from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import ConfigError, FieldsError
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
-from txtopo.testing.inline import inline_environment, run_inline
+from txtopo.testing.inline import run_inline
 
 
 def join(
@@ -297,13 +296,12 @@ def test_replays_between_points(tmp_path: Path, command_line: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_join_that_is_new(tmp_path: Path, command_line: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_join_that_is_new(tmp_path: Path, command_line: Any) -> None:
     """A backfill emits what it would have emitted from the first transaction on, and the next run goes on from there."""
     reference, output = tmp_path / "reference", tmp_path / "out"
     run_inline(bought(reference), ALONE)
     run_inline(bought(output, is_joined=False), ALONE, until=6)
     command_line.write_module("joining", MODULE.format(output=str(output)))
-    monkeypatch.setattr(txtopo.cli.mend.backfill, "_environment", lambda *_: inline_environment())
     command_line.told("backfill", "joining:topology_of_join", "joined")
     assert joined_in(output) == [row for row in joined_in(reference) if row[-1] <= 6]
     run_inline(bought(output))

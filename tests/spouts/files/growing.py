@@ -39,6 +39,8 @@ class Growing:
     make_store: object = None
     place: MemoryPlace = attrs.field(factory=MemoryPlace)
     clock: HandClock = attrs.field(factory=HandClock)
+    spent: HandClock = attrs.field(factory=HandClock)
+    """The processor time that listings have taken."""
     saved: list = attrs.field(factory=list)
     committed: int = 0
     lines: Counter = attrs.field(factory=Counter)
@@ -53,9 +55,12 @@ class Growing:
     @property
     def spout(self):
         """The spout, as its topology has it."""
-        return FilesTransactionalSpout(
+        spout = FilesTransactionalSpout(
             self.folder, watch=self.watch, settle_secs=SETTLE_SECS, now_secs=self.clock, **self.options
         )
+        if self.watch:
+            spout.watch = attrs.evolve(spout.watch, spent_secs=self.spent)
+        return spout
 
     def write(self, name, content, mtime_secs=None):
         """Write a file."""

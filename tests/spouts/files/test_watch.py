@@ -74,20 +74,24 @@ def test_complete_means_unchanged_for_a_while(growing):
 
 
 def test_the_folder_is_looked_at_every_poll_secs(growing, monkeypatch):
-    """However often the coordinator is asked; and a look that takes long is followed by a longer pause."""
-    looks, costs_secs = [], [0.0]
+    """However often the coordinator is asked; and a look that computes long is followed by a longer pause.
+
+    One that waited, for a disk or for a core, is followed by one as long.
+    """
+    looks, costs_secs = [], [(0.0, 0.0)]
     scandir = os.scandir
 
     def counted(path):
         looks.append(growing.clock.secs)
-        growing.clock.secs += costs_secs[-1]
+        growing.clock.secs += costs_secs[-1][0]
+        growing.spent.secs += costs_secs[-1][1]
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", counted)
     growing.start()
-    for cost_secs, pause_secs in ((0.0, 1.0), (0.5, 5.5)):
+    for cost_secs, spent_secs, pause_secs in ((0.0, 0.0, 1.0), (0.5, 0.5, 5.5), (0.5, 0.0, 1.0), (2.0, 0.0, 4.0)):
         looks.clear()
-        costs_secs.append(cost_secs)
+        costs_secs.append((cost_secs, spent_secs))
         while len(looks) < 5:
             assert not growing.coordinator.is_ready()
             growing.clock.secs += 0.125

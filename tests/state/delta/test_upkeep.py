@@ -24,7 +24,8 @@ from state import DeltaRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DATA_FOLDER
 from state.delta.log.location import Location
 from state.delta.table import kept_version
-from state.delta.upkeep.past import TablePast
+from state.delta.upkeep.past import Removed, TablePast
+from state.delta.upkeep.rounds import LogUpkeep
 from state.delta.upkeep.schedule import ENTRIES_SECS, Upkeep, log_secs
 from tests.state.delta.delta_tables import LARGE, all_of, fold, maintain, scheduled, sized
 from tests.state.delta.inline_executors import InlineExecutors
@@ -645,3 +646,28 @@ def test_a_file_that_no_version_names_stays_for_a_day(tmp_path):
     opened.write(2, {"k": TransactionalValue(2, 2)})
     maintain(opened)
     assert data_files(tmp_path) & {*ages} == {"young.parquet"}
+
+
+def test_a_removal_that_is_forgotten_meanwhile_deletes_nothing_younger(tmp_path):
+    """So many are in memory that a write forgets the oldest while a deletion has looked at it: the next one is young."""
+    deleted = []
+
+    class Past(TablePast):
+        def __init__(self):
+            self.is_local = True
+
+        def clock_secs(self):
+            return 1000.0
+
+        def delete(self, path):
+            deleted.append(path)
+
+    upkeep = LogUpkeep(Past(), Upkeep(history=History((), 300, 1, 1000.0)))
+    upkeep._cleaned_up = state.delta.upkeep.rounds._CleanedUp(1000.0, version=100_000)
+    removals = (Removed(version, 900_000 if version else 1, (str(version),)) for version in range(20_000))
+    for _ in range(state.delta.upkeep.rounds._REMOVED_MAX):
+        upkeep.written(next(removals), None)
+    upkeep.delete_removed(set, lambda: upkeep.written(next(removals), None) is None)
+    upkeep.end()
+    upkeep.close()
+    assert deleted == []

@@ -1,8 +1,8 @@
 """Promises 8, 9, 10 and 16: a crash before or after any durable step, at any step, changes no total."""
 
+import attrs
 import pytest
 
-import txtopo.assembly.assembly
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import MemoryState, MemoryStore
 from tests.acceptance.topologies import CountWords, Partial, SumDeltas, counts_of, make_data
@@ -10,8 +10,9 @@ from tests.topologies import values_in
 from tests.transactional.recovery.crashes import CrashError, CrashingState, CrashingStore, Fuse
 from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
 from txtopo.api.values import KEYED_KINDS, StateKind
+from txtopo.engine.runner import run_with
 from txtopo.errors import InternalError
-from txtopo.testing.inline import run_inline
+from txtopo.testing.inline import inline_environment
 
 DATA = make_data(2, 10)
 STEPS_MAX = 200
@@ -36,11 +37,9 @@ class World:
         builder.set_state("total", CrashingState(self.total, fuse))
         return builder.build()
 
-    def run(self, monkeypatch: pytest.MonkeyPatch, fuse: Fuse) -> None:
-        monkeypatch.setattr(
-            txtopo.assembly.assembly, "make_store", lambda plan, config: CrashingStore(self.store, fuse)
-        )
-        run_inline(self.topology(fuse), Config(max_spout_pending=6, group_transactions_max=2))
+    def run(self, fuse: Fuse) -> None:
+        environment = attrs.evolve(inline_environment(), make_store=lambda: CrashingStore(self.store, fuse))
+        run_with(self.topology(fuse), Config(max_spout_pending=6, group_transactions_max=2), environment)
 
     def check(self) -> None:
         assert values_in(self.words) == counts_of(DATA)
@@ -68,14 +67,14 @@ exact with every spout: the other pairs are for ``make long``."""
 @pytest.mark.covering(1)
 @KINDS
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-def test_crash_at_each_step(monkeypatch: pytest.MonkeyPatch, opaque: bool, kind: StateKind, before: bool) -> None:
+def test_crash_at_each_step(opaque: bool, kind: StateKind, before: bool) -> None:
     """One crash, at each durable step in turn; the run that follows ends with exact tables."""
     for steps in range(1, STEPS_MAX):
         world, fuse = World(opaque, kind), Fuse(steps, before)
         try:
-            world.run(monkeypatch, fuse)
+            world.run(fuse)
         except (InternalError, CrashError):
-            world.run(monkeypatch, Fuse())
+            world.run(Fuse())
             world.check()
         else:
             world.check()
@@ -86,13 +85,13 @@ def test_crash_at_each_step(monkeypatch: pytest.MonkeyPatch, opaque: bool, kind:
 
 @pytest.mark.slow
 @KINDS
-def test_crash_again_and_again(monkeypatch: pytest.MonkeyPatch, opaque: bool, kind: StateKind) -> None:
+def test_crash_again_and_again(opaque: bool, kind: StateKind) -> None:
     """A crash after every few durable steps, recovery included, until the run gets through."""
     for stride in (7, 8, 9, 11, 13):
         world = World(opaque, kind)
         for lives in range(STEPS_MAX):
             try:
-                world.run(monkeypatch, Fuse(stride, before=lives % 2 == 0))
+                world.run(Fuse(stride, before=lives % 2 == 0))
                 break
             except (InternalError, CrashError):
                 continue

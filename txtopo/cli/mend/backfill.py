@@ -74,6 +74,10 @@ def backfill_command(target: Target, state: str, first: int | None) -> None:
 
 
 def _environment(target: Target, display: ProgressLines) -> Environment:
+    """Return that of a run on Spark, unless who calls the command gives another one as the context's object."""
+    given = click.get_current_context().find_object(Environment)
+    if given is not None:
+        return given
     from txtopo.spark.jobs.job_runner import spark_job_runner  # noqa: PLC0415 - imports pyspark only if Spark is used
     from txtopo.spark.session.sessions import check_spark  # noqa: PLC0415 - as above
 

@@ -45,7 +45,7 @@ def _standing_in(planned: PlannedComponent) -> PlannedComponent:
     spout = copy.copy(planned.component)  # the user may run the topology after it was simulated
     match spout:
         case FilesTransactionalSpout(watch=WatchTimes()):
-            spout.watch = WatchTimes(settle_secs=0, poll_secs=0, now_secs=_no_time)
+            spout.watch = WatchTimes(settle_secs=0, poll_secs=0, now_secs=_no_time, spent_secs=_no_time)
         case KafkaInput():
             spout.publish_group = None
             with contextlib.closing(spout.make_log({}, is_shared=False)) as log:

@@ -10,13 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import attrs
 import pyarrow as pa
 from click.testing import CliRunner, Result
 
-import txtopo.cli.mend.backfill
 from state import read_table, read_tables
 from tests.crashes import Crash
 from tests.harness.soak.changes.topology import GROUP_MAX, LATER, TRANSACTIONS
@@ -279,7 +277,8 @@ class Story:
 
     def _call(self, *words: str) -> Result:
         sets = [each for name, value in self.values().items() for each in ("--set", f"{name}={value}")]
-        told = CliRunner().invoke(command_line, [*words, *sets])
+        environment = inline_environment(wall_secs=self.wall_secs)
+        told = CliRunner().invoke(command_line, [*words, *sets], obj=environment)
         self.steps.append(f"  {' '.join(words)}: {told.exit_code} {told.output.strip()[-300:]}")
         if told.exit_code:
             raise told.exception if not isinstance(told.exception, SystemExit) else Violation(f"{told.output}\n{self}")
@@ -310,11 +309,9 @@ def tell(folder: Path, undisturbed: Undisturbed, seed: int, steps: int, look_sec
     """
     looks, began_secs = itertools.count(1), time.time()
     wall_secs = (lambda: began_secs + look_secs * next(looks)) if look_secs else time.time
-    environment = inline_environment(wall_secs=wall_secs)
-    with mock.patch.object(txtopo.cli.mend.backfill, "_environment", return_value=environment):
-        story = Story(folder, undisturbed, seed, wall_secs=wall_secs)
-        story.begin()
-        for _ in range(steps):
-            story.step()
-        story.finish()
-        return story
+    story = Story(folder, undisturbed, seed, wall_secs=wall_secs)
+    story.begin()
+    for _ in range(steps):
+        story.step()
+    story.finish()
+    return story

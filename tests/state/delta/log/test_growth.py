@@ -55,6 +55,16 @@ def place(tmp_path) -> Place:
     return Place(str(tmp_path / "t"))
 
 
+def test_the_past_has_the_columns_of_then(place):
+    """A replay looks at a table as its transaction did, also as of an earlier one, whatever columns it has got since."""
+    state = place.opened()
+    for txid in (1, 2, 3):
+        state.write(txid, {"a": TransactionalValue(txid, txid)})
+    place.grown().write(4, {"a": TransactionalValue(4, (4, "d"))})
+    past = place.declared(NEW).open_as_of("topology", "s", 2)
+    assert [past.snapshot(txid).to_pylist() for txid in (1, 2)] == [[{"k": "a", "n": n, "txid": n}] for n in (1, 2)]
+
+
 def test_earlier_rows_have_nulls(place):
     """A table grows once, by a version that changes no row; later versions, past ones and other readers know nulls."""
     place.opened().write(1, {key: TransactionalValue(1, 1) for key in "ab"})

@@ -10,7 +10,7 @@ import pytest
 from tests.journals import entered
 from txtopo.api.components.planned import Planned
 from txtopo.api.state import TableDescription
-from txtopo.errors import StateAccessError
+from txtopo.errors import ConfigError, StateAccessError
 from txtopo.files.folder import LocalFolder
 from txtopo.journal.entries import JournalHeader, JournalPart, JournalTable
 from txtopo.journal.folders import find_journal
@@ -95,6 +95,18 @@ def written(folder: Path, draw: random.Random, epochs: int) -> dict[str, list[in
             committed = draw.choice(writes["a"][-60:])
             writes = {name: [txid for txid in own if txid <= committed] for name, own in writes.items()}
     return writes
+
+
+def test_a_journal_without_a_complete_line_has_no_points(tmp_path):
+    """Its first coordinator has died when it had begun the first one: whoever would go back is told so."""
+    header = JournalHeader("top", "life", 1, {"s": "repeatable"}, 0, None, {}, {}, {})
+    journal = find_journal(LocalFolder(tmp_path), "top")
+    JournalWriter(journal, header, 1 << 40)
+    (file,) = Path(str(journal)).iterdir()
+    file.write_bytes(file.read_bytes()[:9])
+    record = CoordinatorRecord("top", "life", 1, CommittedMark(0, None, {}), None)
+    with pytest.raises(ConfigError, match="the journal of topology 'top' has no complete line yet"):
+        Past.of(Subject("top", {}, {}, LocalFolder(tmp_path), {}), record)
 
 
 @pytest.mark.few(2)

@@ -20,7 +20,7 @@ import attrs
 from txtopo.api.components.planned import NEVER, Planned
 from txtopo.api.state import StateTable, TableDescription
 from txtopo.attempts import transactions_words
-from txtopo.errors import StateAccessError, StopError
+from txtopo.errors import ConfigError, StateAccessError, StopError
 from txtopo.journal.backfills import backfills_of, unfinished_backfills
 from txtopo.journal.entries import JournalHeader, JournalPart, JournalTransaction
 from txtopo.journal.journal import counting_parts
@@ -60,7 +60,7 @@ class Reach:
     """The checkpoints that a journal tells of, and what tables keep of them."""
 
     parts: Sequence[JournalPart]
-    """What the journal says of them; nothing if it has no complete line yet."""
+    """What the journal says of them."""
     checkpoints: Sequence[Checkpoint]
     """Newest first."""
     kept: Mapping[str, Collection[int]]
@@ -83,11 +83,16 @@ class Reach:
             descriptions: of those that are there.
             txids: the points on record, and a transaction that is asked for.
             decided: the last transaction that the coordinator state has decided.
+
+        Raises:
+            ConfigError: the journal has no complete line yet.
         """
         all_kept = {name: tables[name].all_kept() for name in descriptions}
         parts = subject.around({*txids, *itertools.chain(*all_kept.values())})
         if not parts:
-            return cls((), (), {})
+            raise ConfigError(
+                f"the journal of topology {subject.topology_id!r} has no complete line yet: it tells of no transaction"
+            )
         incarnation = parts[-1].header.incarnation
         points = checkpoints_in(parts, subject.topology_id, incarnation, subject.states, descriptions, decided=decided)
         kept: dict[str, Collection[int]] = {}
@@ -114,7 +119,7 @@ class Past:
 
     @classmethod
     def of(cls, subject: RepairSubject, known: CoordinatorRecord, txid: int | None = None) -> Past:
-        """Read the tables, and find the points in the journal, which must have a part.
+        """Read the tables, and find the points in the journal.
 
         Args:
             subject: the topology.
@@ -122,6 +127,7 @@ class Past:
             txid: a transaction that is asked for; None: none is yet.
 
         Raises:
+            ConfigError: the journal has no complete line yet.
             StateAccessError: the journal ends before what is known.
         """
         tables, decided = subject.tables(), known.decided
