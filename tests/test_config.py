@@ -9,8 +9,9 @@ import pytest
 
 from txtopo import Config
 from txtopo.cluster.settings import CLUSTER_SETTINGS, ClusterConfig
-from txtopo.config import SETTINGS, TopologyKind
+from txtopo.config import SETTINGS
 from txtopo.errors import ConfigError
+from txtopo.settings.setting import TopologyKind
 
 ODD = [-1, 10**400, 1.5, math.nan, -math.inf, True, None, b"x", object(), [], [1], {}, {1: 2}, ("a", 1), int]
 ODD += [np.arange(2), "", " ", "nan", "-inf", "1e999", "9" * 5000, "0x10", "\ud800", "\0", "none", "a=1,b", "[::1"]

@@ -8,17 +8,30 @@ names are your own, for your spouts and bolts to read.
 from __future__ import annotations
 
 import difflib
-import enum
-import math
-import re
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from txtopo.errors import ConfigError
-from txtopo.text.secrecy import HIDDEN, shown
-from txtopo.text.suggestions import did_you_mean
+from txtopo.settings.kinds import (
+    CREDENTIALS,
+    FLAG,
+    FOLDER_OR_NONE,
+    NODE,
+    PORT,
+    SECONDS,
+    SERVERS,
+    STORE,
+    STRATEGY,
+    TEXT,
+    TEXT_OR_NONE,
+    TXIDS,
+    integer,
+    one_of,
+    or_none,
+)
+from txtopo.settings.setting import GivenSettings, Setting, TopologyKind, unknown_setting
 
 MICRO_BATCH, REAL_TIME = "micro-batch", "real-time"
 """Values of ``topology.processing.mode``."""
@@ -28,252 +41,6 @@ _OF_WORKERS = "topology.worker"
 
 _RESERVED = ("topology.", "txtopo.", "transactional.")
 _OWN_PREFIX = "spark."
-
-
-@attrs.frozen
-class Kind:
-    """The type of a setting's value."""
-
-    words: str
-    """A description of valid values, such as "an integer of at least 1"."""
-    convert: Callable[[Any], Any]
-    """Converts a value, or its text, to the stored form; raises ValueError or TypeError for an invalid one."""
-
-
-def integer(low: int, high: float = math.inf) -> Kind:
-    """Return the kind of integers of at least ``low``, and at most ``high``."""
-
-    def convert(value: Any) -> int:
-        number = int(value) if isinstance(value, str) else value
-        # True is an int in Python, but surely a mistake here.
-        if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
-            raise ValueError
-        return number
-
-    return Kind(f"an integer of at least {low}", convert)
-
-
-def or_none(kind: Kind, texts: Iterable[str] = ("", "none")) -> Kind:
-    """Return a kind that also takes None, which ``texts`` spell, in small letters."""
-
-    def convert(value: Any) -> Any:
-        is_none = value is None or (isinstance(value, str) and value.lower() in texts)
-        return None if is_none else kind.convert(value)
-
-    return Kind(f"{kind.words}, or none", convert)
-
-
-def _to_seconds(value: Any) -> float:
-    number = float(value)
-    if isinstance(value, bool) or not 0 < number < math.inf:
-        raise ValueError
-    return number
-
-
-def _to_text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError
-    return value
-
-
-def _to_folder(value: Any) -> str:
-    folder = _to_text(str(value))
-    scheme, separator, rest = folder.partition("://")
-    if "\0" in folder or (separator and not (scheme and rest.strip("/"))):
-        raise ValueError(folder)
-    return folder
-
-
-def _to_flag(value: Any) -> bool:
-    if isinstance(value, str):
-        return {"true": True, "false": False}[value.lower()]  # a KeyError is refused like a ValueError, see _check
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::(\d{1,5}))?")
-"""A host, or an IPv6 address in brackets, with or without a port."""
-
-PORT_MAX = 65_535
-
-
-def to_servers(value: Any) -> tuple[str, ...]:
-    """Return ``host`` or ``host:port`` from texts with commas; raise ValueError if there is none, or one is none."""
-    parts = value.split(",") if isinstance(value, str) else list(value)
-    servers = tuple(str(part).strip() for part in parts if str(part).strip())
-    if not servers:
-        raise ValueError("there is none")
-    for server in servers:
-        found = _SERVER.fullmatch(server)
-        if found is None or not 1 <= int(found[1] or 1) <= PORT_MAX:
-            raise ValueError(f"{server!r} is none; write host:port, and an IPv6 address in brackets, as in [::1]:9092")
-    return servers
-
-
-def with_ports(servers: Iterable[str], port: int) -> str:
-    """Return servers as a text with commas between them; one without a port gets this one."""
-    found = ((server, _SERVER.fullmatch(server)) for server in servers)
-    return ",".join(server if match is None or match[1] else f"{server}:{port}" for server, match in found)
-
-
-def _to_node(value: Any) -> str:
-    node = _to_text(value)
-    if not re.fullmatch(r"(/[^/\0]+)+", node) or {".", ".."}.intersection(node.split("/")):
-        raise ValueError(node)
-    return node
-
-
-def _to_credentials(value: Any) -> str:
-    user, colon, _ = _to_text(str(value)).partition(":")
-    if not user or not colon:
-        raise ValueError("there is no colon behind a user")
-    return str(value)
-
-
-def _to_strategy(value: Any) -> Any:
-    if isinstance(value, type) or not callable(getattr(value, "empty_emit", None)):
-        raise TypeError
-    return value
-
-
-def one_of(*choices: str) -> Kind:
-    """Return the kind of some words, however they are spelt."""
-    by_name = {choice.lower(): choice for choice in choices}
-    return Kind(f"one of {', '.join(choices)}", lambda value: by_name[str(getattr(value, "value", value)).lower()])
-
-
-def _to_store(value: Any) -> str:
-    text = _to_text(getattr(value, "value", value))
-    name = text.lower()
-    if name in {"sqlite", "zookeeper"}:
-        return name
-    scheme, separator, rest = text.partition("://")
-    if not (scheme and separator and rest.strip("/")) or name.startswith("file:"):
-        raise ValueError(text)
-    return text.rstrip("/")
-
-
-_STORE = Kind("sqlite, zookeeper, or an address such as s3://bucket/folder", _to_store)
-
-
-def _to_txids(value: Any) -> dict[str, int]:
-    if isinstance(value, str):
-        pairs = [pair.rpartition("=")[::2] for pair in value.split(",") if pair.strip()]
-        value = {name.strip(): int(txid) for name, txid in pairs}
-    txids = {name: integer(0).convert(txid) for name, txid in dict(value).items()}
-    if not all(isinstance(name, str) and name for name in txids):
-        raise ValueError
-    return txids
-
-
-PORT = Kind(f"a port, from 1 to {PORT_MAX}", integer(1, PORT_MAX).convert)
-SECONDS = Kind("a number of seconds above 0", _to_seconds)
-TEXT = Kind("a non-empty string", _to_text)
-_NONE = ("none",)  # an empty text is more often a variable that a script has not set
-TEXT_OR_NONE = or_none(Kind("a non-empty string", lambda value: _to_text(str(value))), _NONE)
-FOLDER_OR_NONE = or_none(Kind("a path, or an address such as s3://bucket/folder", _to_folder), _NONE)
-FLAG = Kind("true or false", _to_flag)
-_STRATEGY = or_none(Kind("a SpoutWaitStrategy", _to_strategy), _NONE)
-_TXIDS = or_none(Kind("NAME=TXID pairs, separated by commas", _to_txids))
-SERVERS = Kind("hosts, or host:port, separated by commas, with an IPv6 address in brackets: [::1]:2181", to_servers)
-NODE = Kind("the path of a node below the root, such as /txtopo", _to_node)
-CREDENTIALS = or_none(Kind("user:password", _to_credentials), _NONE)
-
-
-class TopologyKind(enum.Enum):
-    """The two kinds of topologies."""
-
-    TRANSACTIONAL = "transactional"
-    PLAIN = "plain"
-
-    @property
-    def other(self) -> TopologyKind:
-        """The other kind."""
-        return TopologyKind.PLAIN if self is TopologyKind.TRANSACTIONAL else TopologyKind.TRANSACTIONAL
-
-
-@attrs.frozen
-class Setting:
-    """A known setting."""
-
-    name: str
-    """The dotted name."""
-    default: Any
-    kind: Kind
-    purpose: str
-    """What it is for, in a few words."""
-    only: TopologyKind | None = TopologyKind.TRANSACTIONAL
-    """The kind of topologies that it is for; None for both."""
-    plain_default: Any = attrs.Factory(lambda self: self.default, takes_self=True)
-    """Its default in a plain topology, if that differs."""
-    is_of_component: bool = False
-    """Whether a component may have a value of its own."""
-
-    def converted(self, value: Any) -> Any:
-        """Return a value, or its text, in the form in which it is kept; raise ConfigError for an invalid one."""
-        try:
-            return self.kind.convert(value)
-        except (ValueError, TypeError, LookupError, OverflowError):
-            given = shown(self.name, value)
-            given = given if given is HIDDEN else repr(given)  # not compared with it: an array has no answer
-            raise ConfigError(f"{self.name} is {given}; it must be {self.kind.words} ({self.purpose})") from None
-
-    @property
-    def keyword(self) -> str:
-        """The name as a Python keyword: without ``topology.``, dots as underscores."""
-        return self.name.removeprefix("topology.").replace(".", "_")
-
-    @property
-    def default_text(self) -> str:
-        """The default as a value for ``--set``."""
-        default = self.default
-        if isinstance(default, bool):
-            return str(default).lower()
-        if isinstance(default, tuple):
-            return ",".join(default)
-        return "none" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
-
-    @property
-    def is_storms(self) -> bool:
-        """Whether Storm has a setting of that name."""
-        return self.name in _STORMS
-
-
-_STORMS = frozenset(
-    {
-        "nimbus.code.sync.freq.secs",
-        "nimbus.host",
-        "nimbus.monitor.freq.secs",
-        "nimbus.seeds",
-        "nimbus.task.launch.secs",
-        "nimbus.task.timeout.secs",
-        "storm.local.dir",
-        "storm.zookeeper.root",
-        "storm.zookeeper.servers",
-        "supervisor.monitor.frequency.secs",
-        "supervisor.worker.shutdown.sleep.secs",
-        "supervisor.worker.start.timeout.secs",
-        "supervisor.worker.timeout.secs",
-        "topology.max.spout.pending",
-        "topology.message.timeout.secs",
-        "topology.acker.executors",
-        "topology.debug",
-        "topology.enable.message.timeouts",
-        "topology.error.throttle.interval.secs",
-        "topology.max.error.report.per.interval",
-        "topology.max.replication.wait.time.sec",
-        "topology.max.task.parallelism",
-        "topology.min.replication.count",
-        "topology.spout.wait.strategy",
-        "topology.tick.tuple.freq.secs",
-        "topology.workers",
-        "transactional.zookeeper.servers",
-        "transactional.zookeeper.port",
-        "transactional.zookeeper.root",
-    }
-)
-"""Names that Storm has too; the others are txtopo's own, in Storm's style."""
 
 SETTINGS: Mapping[str, Setting] = {
     setting.name: setting
@@ -361,14 +128,14 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.state.store",
             None,
-            or_none(_STORE),
+            or_none(STORE),
             "store of the coordinator state: a file, ZooKeeper, or a folder in an object store; by default in the "
             "metadata directory: a file of SQLite or, in an object store, a folder",
         ),
         Setting(
             "topology.state.start.empty",
             None,
-            _TXIDS,
+            TXIDS,
             "states to begin empty although transactions are committed, because they are new or were left out of the "
             "topology for a while; TXID is the last committed transaction",
         ),
@@ -475,7 +242,7 @@ SETTINGS: Mapping[str, Setting] = {
                 Setting(
                     "topology.spout.wait.strategy",
                     None,
-                    _STRATEGY,
+                    STRATEGY,
                     "how long a spout that emits nothing waits; none: 1 ms, 10 ms after a second",
                     is_of_component=True,
                 ),
@@ -487,35 +254,6 @@ _BY_KEYWORD = {setting.keyword: setting for setting in SETTINGS.values()}
 
 _ALIASES = {"topology.ackers": "topology.acker.executors", "ackers": "topology.acker.executors"}
 """Other names of settings: Storm has had both."""
-
-
-class GivenSettings(Mapping[str, Any]):
-    """Settings by dotted name, complete with defaults, and immutable."""
-
-    def __init__(self, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-        self._given = dict(given)
-        self._values = {**defaults, **self._given}
-
-    @property
-    def given(self) -> Mapping[str, Any]:
-        """The settings that were given, without the defaults."""
-        return self._given
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def items(self) -> ItemsView[str, Any]:
-        """Return names and values; faster than Mapping's method, for the copies that each process makes."""
-        return self._values.items()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({ ({name: shown(name, value) for name, value in self._given.items()})!r})"
 
 
 class Config(GivenSettings):
@@ -634,9 +372,3 @@ def find_setting(name: str) -> Setting:
 
 def _unknown(name: str) -> str:
     return unknown_setting(name, SETTINGS, [*SETTINGS, *_BY_KEYWORD])
-
-
-def unknown_setting(name: str, settings: Iterable[str], names: Iterable[str] = (), of: str = "") -> str:
-    """Say that there is no such setting, with the nearest of them or of their ``names``, or else with all."""
-    known = f"; known settings: {', '.join(settings)}"
-    return f"there is no setting {name!r}{of}{did_you_mean(name, names or settings, cutoff=0.4) or known}"

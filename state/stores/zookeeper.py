@@ -61,8 +61,8 @@ from state.stores.zookeeper_session import (
 )
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Delete, Lead, Store
-from txtopo.config import to_servers
 from txtopo.errors import ConfigError, InternalError, LostLead, StopError
+from txtopo.settings.kinds import to_servers
 
 _POLL_SECS = 0.1
 """How long the holder's end is waited for at a time; then it is asked again who holds the lead."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from txtopo.config import TopologyKind
 from txtopo.engine.metrics import RUN_METRICS, RunMetric
+from txtopo.settings.setting import TopologyKind
 
 FOLDER = Path(__file__).parents[2] / "docs" / "grafana"
 DASHBOARD, ALERTS = FOLDER / "txtopo.json", FOLDER / "alerts.yml"

@@ -8,9 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.engine.progress import PROGRESS, Clock, values_of
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.attempts import TransactionAttempt
-from txtopo.config import TopologyKind
 from txtopo.engine.metrics import RUN_METRICS, RunMetrics
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
+from txtopo.settings.setting import TopologyKind
 from txtopo.transactional.core.measures import Measures, StateWrite
 from txtopo.transactional.core.record.facts import Fact, of_attempts
 from txtopo.transactional.core.record.history import HistoryEvent

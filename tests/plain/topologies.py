@@ -9,8 +9,9 @@ import cloudpickle
 from txtopo.api.components.bolt import BasicBolt, OutputFieldsDeclarer, RichBolt
 from txtopo.api.components.spout import Spout
 from txtopo.api.data.fields import Fields
-from txtopo.config import Config, TopologyKind
+from txtopo.config import Config
 from txtopo.plain.worker import Worker
+from txtopo.settings.setting import TopologyKind
 from txtopo.topology.plans.assignment import assign
 from txtopo.topology.topology import PlainTopology
 

@@ -15,7 +15,7 @@ from state.stores.sqlite import SqliteStore, damage_of_store, set_damaged_store_
 from txtopo.api.data.fields import Fields
 from txtopo.api.state import State
 from txtopo.api.store import Store
-from txtopo.config import Config, with_ports
+from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.objects import ObjectFolder
@@ -24,6 +24,7 @@ from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.entries import DEAD_LETTERS
 from txtopo.journal.folders import FOLDER
 from txtopo.journal.tail import STORE_FOLDER
+from txtopo.settings.kinds import with_ports
 from txtopo.topology.builders.checks import check_places as find_nested, place_of
 from txtopo.topology.plans.plan import Plan, shared_storage_options
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject

@@ -19,7 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from txtopo.config import (
+from txtopo.errors import ConfigError
+from txtopo.files.durable import sync_path
+from txtopo.settings.kinds import (
     CREDENTIALS,
     FLAG,
     NODE,
@@ -28,18 +30,14 @@ from txtopo.config import (
     SERVERS,
     TEXT,
     TEXT_OR_NONE,
-    GivenSettings,
     Kind,
-    Setting,
     integer,
     one_of,
     or_none,
     to_servers,
-    unknown_setting,
     with_ports,
 )
-from txtopo.errors import ConfigError
-from txtopo.files.durable import sync_path
+from txtopo.settings.setting import GivenSettings, Setting, unknown_setting
 
 _TOKEN_BYTES = 32
 _TOKEN_MODE = 0o600

@@ -23,7 +23,7 @@ from txtopo.assembly.parts import Observer
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
 from txtopo.attempts import epoch_and_try
-from txtopo.config import TopologyKind
+from txtopo.settings.setting import TopologyKind
 from txtopo.topology.topology import Topology
 from txtopo.transactional.core.readings import ReadingKind
 from txtopo.transactional.core.record.facts import Fact

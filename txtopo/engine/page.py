@@ -31,10 +31,10 @@ from typing import Any
 import attrs
 import click
 
-from txtopo.config import PORT_MAX
 from txtopo.errors import ConfigError
 from txtopo.files.durable import why_not_written, write_whole
 from txtopo.files.records import DAMAGE, from_json, to_json
+from txtopo.settings.kinds import PORT_MAX
 
 BESIDE = "--beside-a-run"
 """The hidden option of ``txtopo ui`` with which it reads a :class:`PageOptions`."""

@@ -22,12 +22,13 @@ from txtopo.assembly.parts import Observer, Observers, OnProgress
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.plain.runner import start
 from txtopo.assembly.report import Progress, RunReport
-from txtopo.config import MICRO_BATCH, REAL_TIME, Config, TopologyKind
+from txtopo.config import MICRO_BATCH, REAL_TIME, Config
 from txtopo.engine.control import RunControl
 from txtopo.engine.exporting import exporting
 from txtopo.engine.timeline.ends import metadata_dir_if_any, place_of
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.errors import ConfigError, TxtopoError
+from txtopo.settings.setting import TopologyKind
 from txtopo.text.secrecy import without_secrets
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology

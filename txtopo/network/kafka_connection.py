@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from txtopo.config import to_servers, with_ports
 from txtopo.errors import ConfigError, InputError, SourceFailure
+from txtopo.settings.kinds import to_servers, with_ports
 from txtopo.text.client_properties import ClientProperties
 from txtopo.text.extras import how_to_install
 from txtopo.text.printable import escaped

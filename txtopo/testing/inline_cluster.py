@@ -16,10 +16,11 @@ from typing import Any, Self
 
 import cloudpickle
 
-from txtopo.config import Config, TopologyKind
+from txtopo.config import Config
 from txtopo.errors import InputError, TopologyError, TxtopoError
 from txtopo.plain.tasks.metrics import Counts, by_component
 from txtopo.plain.worker import TIMERS_SECS, Worker, WorkerStatus
+from txtopo.settings.setting import TopologyKind
 from txtopo.testing.feeders import WAIT_SECS, wait_until
 from txtopo.topology.plans.assignment import Assignment, assign
 from txtopo.topology.plans.plain_plan import PlainPlan

@@ -27,8 +27,9 @@ from txtopo.assembly.plain.steering import (
     Steering,
     WorkersEnded,
 )
-from txtopo.config import Config, TopologyKind
+from txtopo.config import Config
 from txtopo.errors import ConfigError, RuleError, StopError, TxtopoError
+from txtopo.settings.setting import TopologyKind
 from txtopo.topology.plans.assignment import assign
 from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology

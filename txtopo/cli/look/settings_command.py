@@ -10,8 +10,9 @@ from rich.text import Text
 from txtopo.cli.command import Command, CommandLineError, format_option
 from txtopo.cli.console import table_console
 from txtopo.cluster.settings import CLUSTER_SETTINGS
-from txtopo.config import SETTINGS, Setting, find_setting
+from txtopo.config import SETTINGS, find_setting
 from txtopo.errors import ConfigError
+from txtopo.settings.setting import Setting
 
 PAGE = """\
 # Settings

@@ -16,8 +16,8 @@ from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.lines import ProgressLines
 from txtopo.cli.look.points import planned_point
 from txtopo.cli.target import takes_target
-from txtopo.config import TopologyKind
 from txtopo.fork.fork import ForkPoint
+from txtopo.settings.setting import TopologyKind
 from txtopo.text.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.topology import TransactionalTopology

@@ -18,9 +18,9 @@ from pathlib import Path, PurePosixPath
 
 import attrs
 
-from txtopo.config import TopologyKind
 from txtopo.errors import SubmissionError
 from txtopo.files.records import DAMAGE, from_request, read_json, to_json
+from txtopo.settings.setting import TopologyKind
 
 ARCHIVE_NAME = "code.zip"
 DESCRIPTION_NAME = "topology.json"

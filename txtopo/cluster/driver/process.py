@@ -29,7 +29,7 @@ from txtopo.cluster.driver.folder import DriverEnd, DriverFolder, DriverLaunch, 
 from txtopo.cluster.driver.heartbeats import HeartbeatWriter
 from txtopo.cluster.logs import driver_log
 from txtopo.cluster.state import ClusterState
-from txtopo.config import Config, TopologyKind
+from txtopo.config import Config
 from txtopo.engine.control import RunControl
 from txtopo.engine.exposition import metrics_file
 from txtopo.engine.metrics import RunMetrics
@@ -39,6 +39,7 @@ from txtopo.engine.timeline.records import folder_of
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError
 from txtopo.files.folder import LocalFolder
 from txtopo.journal.ending import METADATA_DIR
+from txtopo.settings.setting import TopologyKind
 from txtopo.text.secrecy import SecretFilter, secrets_kept, without_secrets
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.topology.user_code.loading import Target, load_target

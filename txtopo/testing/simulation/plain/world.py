@@ -11,10 +11,11 @@ import attrs
 import cloudpickle
 
 from txtopo.api.data.tuples import TupleSource
-from txtopo.config import Config, TopologyKind
+from txtopo.config import Config
 from txtopo.errors import TopologyError
 from txtopo.plain.frames import decode
 from txtopo.plain.worker import TIMERS_SECS, Worker
+from txtopo.settings.setting import TopologyKind
 from txtopo.testing.checkers import Violation, require
 from txtopo.testing.simulation.fabric import STEP_SECS, Fabric, Process
 from txtopo.testing.simulation.plain.ledger import Account, Ledger
