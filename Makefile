@@ -8,16 +8,16 @@ FAST_PARTS := fast-1 fast-2 fast-3 fast-4
 PARTS := test-7 test-1 test-5 test-8 test-2 test-4 test-3 test-6
 PYTHONS := python-3.12 python-3.13
 LONG_TESTS := long-1 long-2 long-3 long-4 long-5 long-6 long-7 long-8
-SOAKS := long-soak-transactions long-soak-trees long-soak-kafka long-spark-cluster long-history-tenth long-mutants
+SOAKS := long-soak-transactions long-soak-trees long-soak-kafka long-spark-cluster long-mutants
 LONG_PARTS := $(LONG_TESTS:%=$(LOGS)/%.passed) $(SOAKS:%=$(LOGS)/%.passed)
 
-.PHONY: help browser fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark test-with-kafka $(PARTS) history-day compat $(PYTHONS) lint packages site docs bench
+.PHONY: help browser fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark test-with-kafka $(PARTS) history-tenth compat $(PYTHONS) lint packages site docs bench
 
 help:
 	@echo "make fast    the tests without Spark and without what is slow, in about ninety seconds"
 	@echo "make test    lint, and every test but the long ones, three processes at a time; their output is kept in $(LOGS)"
 	@echo "make long    the long ones: kills and other disasters at further moments, short soaks, and thousands of small changes to the pure parts; goes on where it was stopped"
-	@echo "make history-day  what a day of a topology leaves on the disk, and whether later commit groups cost more"
+	@echo "make history-tenth  what 43,200 commit groups of a topology leave on the disk, and whether later ones cost more"
 	@echo "make compat  the tests that depend on Spark's insides, with the lowest and the highest version"
 	@echo "make lint    style, types and import contracts"
 	@echo "make packages  the packages of a release, in build/dist"
@@ -27,12 +27,12 @@ help:
 # Recipes that run side by side write to files, and show their output when they end.
 side_by_side = @$(MAKE) --no-print-directory --keep-going --jobs=$(1) $(2)
 logged = $(call kept,$(1),$(BIN))
-kept = @mkdir -p $(LOGS); echo "$(1)"; $(2)$(1) >$(LOGS)/$@.log 2>&1; status=$$?; cat $(LOGS)/$@.log; exit $$status
+kept = @mkdir -p $(LOGS); echo "$(1)"; $(NICE) $(2)$(1) >$(LOGS)/$@.log 2>&1; status=$$?; cat $(LOGS)/$@.log; exit $$status
 
 # Three processes keep two cores busy, since some tests wait for a server; the fast ones wait most, and are in four.
 # Their folders are in memory if that can be, where a sync costs nothing: what must be synced is recorded, not timed. The
 # long ones are on the disk.
-fast test history-day long-history-tenth: export TMPDIR := $(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)
+fast test history-tenth: export TMPDIR := $(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)
 
 # How much hypothesis tries: little in the fast suite, much in the long one, unless the caller says how much.
 fast: export HYPOTHESIS_PROFILE ?= fast
@@ -85,20 +85,17 @@ test long: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(absp
 #
 # CI says what else belongs into the queue, FIRST what takes long, and LAST. The parts are in the order of the time that they took.
 JOBS := 3
+# What is not a test runs before them: the tenth of a day is one process, and would be the last one for minutes.
+test-with-spark test-with-kafka $(PARTS): NICE := nice -n 5
 test:
 	$(call side_by_side,3,$(CLASSES) lint browser)
 	$(call side_by_side,$(JOBS),$(FIRST) test-with-spark test-with-kafka $(PARTS) $(LAST))
 	@sed -n 's/^SKIPPED.*\(not tested: .*\)/\1/p' $(LOGS)/test-*.log | sort -u
 
-# What a day of history costs by a simulated clock, with rows so small that what a group costs whatever it writes is most of it. By
-# counts, since the machine is busy. A day has all points that five groups a second leave, and a group is made each two minutes, but
-# five a second for seven minutes of the first hour and of the last: 4,912. The long one makes all 43,200 of a tenth of a day.
-HISTORY := python -m tests.harness.history --keys 1000 --touched 10 --row-bytes 20 --counts
-history-day:
-	$(call logged,$(HISTORY) --step 120)
-
-long-history-tenth:
-	$(call logged,$(HISTORY) --hours 2.4 --step 0.2)
+# What a tenth of a day of history costs, 43,200 commit groups at five a second, by a simulated clock, with rows so small that
+# what a group costs whatever it writes is most of it. By counts, since the machine is busy.
+history-tenth:
+	$(call logged,python -m tests.harness.history --keys 1000 --touched 10 --row-bytes 20 --counts --hours 2.4 --step 0.2)
 
 # The page's tests open it in a real browser: Debian's, if it is not there and may be installed.
 browser:

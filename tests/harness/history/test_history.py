@@ -37,7 +37,7 @@ def test_what_a_group_costs(tmp_path: Path) -> None:
 def test_in_real_time_mode_and_with_a_table_that_comes_later(tmp_path: Path, has_vectors: bool) -> None:
     """Tables cost about their live rows, and each point of the last hour and the first one of each hour can be read.
 
-    So it is in micro-batches, which `make history-day` shows. The new table has all rows, and points from when it
+    So it is in micro-batches, which `make history-tenth` shows. The new table has all rows, and points from when it
     joined on.
     """
     clock = SimulatedClock(time.time() // 3600 * 3600 - HOURS * 3600)
