@@ -4,6 +4,7 @@ import contextlib
 import math
 import pickle
 
+import numpy as np
 import pytest
 
 from txtopo import Config
@@ -12,7 +13,7 @@ from txtopo.config import SETTINGS, TopologyKind
 from txtopo.errors import ConfigError
 
 ODD = [-1, 10**400, 1.5, math.nan, -math.inf, True, None, b"x", object(), [], [1], {}, {1: 2}, ("a", 1), int]
-ODD += ["", " ", "nan", "-inf", "1e999", "9" * 5000, "0x10", "\ud800", "\0", "none", "a=1,b", "[::1"]
+ODD += [np.arange(2), "", " ", "nan", "-inf", "1e999", "9" * 5000, "0x10", "\ud800", "\0", "none", "a=1,b", "[::1"]
 
 
 def test_both_spellings() -> None:
@@ -68,6 +69,9 @@ def test_unknown_name(name: str, nearest: str) -> None:
             "a path, or an address such as s3://bucket/folder, or none",
         ),
         ("topology.state.start.empty", 1, "NAME=TXID pairs, separated by commas, or none"),
+        ("topology.state.dir", "", "a path, or an address such as s3://bucket/folder, or none"),
+        ("transactional.zookeeper.auth", "", "user:password, or none"),
+        ("topology.spout.wait.strategy", "fast", "a SpoutWaitStrategy, or none"),
         ("transactional.zookeeper.port", 65_536, "a port, from 1 to 65535"),
     ],
 )
@@ -89,6 +93,12 @@ def test_any_value_of_any_setting_is_taken_or_refused(value: object) -> None:
     for name in CLUSTER_SETTINGS:
         with contextlib.suppress(ConfigError):
             ClusterConfig({name: value})
+
+
+def test_the_default_as_a_text() -> None:
+    """It can be given on the command line as it is shown: none is no folder, table or password."""
+    for setting in (*SETTINGS.values(), *CLUSTER_SETTINGS.values()):
+        assert setting.converted(setting.default_text) == setting.default, setting.name
 
 
 def test_own_and_spark_names() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from txtopo.errors import ConfigError
-from txtopo.text.secrecy import shown
+from txtopo.text.secrecy import HIDDEN, shown
 from txtopo.text.suggestions import did_you_mean
 
 MICRO_BATCH, REAL_TIME = "micro-batch", "real-time"
@@ -53,11 +53,11 @@ def integer(low: int, high: float = math.inf) -> Kind:
     return Kind(f"an integer of at least {low}", convert)
 
 
-def or_none(kind: Kind) -> Kind:
-    """Return a kind that also takes None, which a text spells as nothing or ``none``."""
+def or_none(kind: Kind, texts: Iterable[str] = ("", "none")) -> Kind:
+    """Return a kind that also takes None, which ``texts`` spell, in small letters."""
 
     def convert(value: Any) -> Any:
-        is_none = value is None or (isinstance(value, str) and value.lower() in {"", "none"})
+        is_none = value is None or (isinstance(value, str) and value.lower() in texts)
         return None if is_none else kind.convert(value)
 
     return Kind(f"{kind.words}, or none", convert)
@@ -76,9 +76,7 @@ def _to_text(value: Any) -> str:
     return value
 
 
-def _to_folder(value: Any) -> str | None:
-    if value is None:
-        return None
+def _to_folder(value: Any) -> str:
     folder = _to_text(str(value))
     scheme, separator, rest = folder.partition("://")
     if "\0" in folder or (separator and not (scheme and rest.strip("/"))):
@@ -126,13 +124,17 @@ def _to_node(value: Any) -> str:
     return node
 
 
-def _to_credentials(value: Any) -> str | None:
-    if value is None:
-        return None
+def _to_credentials(value: Any) -> str:
     user, colon, _ = _to_text(str(value)).partition(":")
     if not user or not colon:
         raise ValueError("there is no colon behind a user")
     return str(value)
+
+
+def _to_strategy(value: Any) -> Any:
+    if isinstance(value, type) or not callable(getattr(value, "empty_emit", None)):
+        raise TypeError
+    return value
 
 
 def one_of(*choices: str) -> Kind:
@@ -168,14 +170,15 @@ def _to_txids(value: Any) -> dict[str, int]:
 PORT = Kind(f"a port, from 1 to {PORT_MAX}", integer(1, PORT_MAX).convert)
 SECONDS = Kind("a number of seconds above 0", _to_seconds)
 TEXT = Kind("a non-empty string", _to_text)
-TEXT_OR_NONE = Kind("a non-empty string, or none", lambda value: None if value is None else _to_text(str(value)))
-FOLDER_OR_NONE = Kind("a path, or an address such as s3://bucket/folder, or none", _to_folder)
+_NONE = ("none",)  # an empty text is more often a variable that a script has not set
+TEXT_OR_NONE = or_none(Kind("a non-empty string", lambda value: _to_text(str(value))), _NONE)
+FOLDER_OR_NONE = or_none(Kind("a path, or an address such as s3://bucket/folder", _to_folder), _NONE)
 FLAG = Kind("true or false", _to_flag)
-_any = Kind("anything", lambda value: value)
+_STRATEGY = or_none(Kind("a SpoutWaitStrategy", _to_strategy), _NONE)
 _TXIDS = or_none(Kind("NAME=TXID pairs, separated by commas", _to_txids))
 SERVERS = Kind("hosts, or host:port, separated by commas, with an IPv6 address in brackets: [::1]:2181", to_servers)
 NODE = Kind("the path of a node below the root, such as /txtopo", _to_node)
-CREDENTIALS = Kind("user:password, or none", _to_credentials)
+CREDENTIALS = or_none(Kind("user:password", _to_credentials), _NONE)
 
 
 class TopologyKind(enum.Enum):
@@ -213,7 +216,7 @@ class Setting:
             return self.kind.convert(value)
         except (ValueError, TypeError, LookupError, OverflowError):
             given = shown(self.name, value)
-            given = repr(value) if given == value else str(given)  # or a secret
+            given = given if given is HIDDEN else repr(given)  # not compared with it: an array has no answer
             raise ConfigError(f"{self.name} is {given}; it must be {self.kind.words} ({self.purpose})") from None
 
     @property
@@ -472,8 +475,8 @@ SETTINGS: Mapping[str, Setting] = {
                 Setting(
                     "topology.spout.wait.strategy",
                     None,
-                    _any,
-                    "a SpoutWaitStrategy: how long a spout that emits nothing waits; none: 1 ms, 10 ms after a second",
+                    _STRATEGY,
+                    "how long a spout that emits nothing waits; none: 1 ms, 10 ms after a second",
                     is_of_component=True,
                 ),
             )

@@ -50,7 +50,7 @@ def tells(**told):
 
 
 def ended(check):
-    wait_for("its end", lambda: check.ended_at is not None)
+    wait_for("its end", lambda: check.state != "running")
     return check.state, check.reason, check.progress
 
 
@@ -118,6 +118,31 @@ def test_a_check_that_is_killed(begin):
     """By whom is not known, but by which signal."""
     _, check = begin("os.kill(os.getpid(), 9)")
     assert ended(check) == ("failed", "its process was killed: SIGKILL", None)
+
+
+@pytest.mark.parametrize(
+    "line", ['{"audit": {"first"', '{"audit": {"first"\n', '{"progress": 1}\n', "\udcff\n"], ids=ascii
+)
+def test_a_line_that_is_broken(begin, line):
+    """A process that is killed while it tells something has told nothing, and the next check can begin."""
+    checks, check = begin(f"os.write(1, {line.encode(errors='surrogateescape')!r})\nos.kill(os.getpid(), 9)")
+    assert ended(check) == ("failed", "its process was killed: SIGKILL", None)
+    assert ended(checks.begin("audit", "words", None, ()))[0] == "failed"
+
+
+@pytest.mark.parametrize("told", [{}, {"audit": PROVED}], ids=["nothing", "an audit"])
+def test_what_a_process_has_forked_is_ended_with_it(begin, told):
+    """The copy holds the pipe by which the page is told, and would for ever."""
+    _, check = begin(f"{tells(**told) if told else ''}if os.fork() == 0:\n    signal.pause()\nos._exit(3)", 60.0)
+    reason = "" if told else "it ended with status 3 before it was done"
+    assert ended(check) == ("same" if told else "failed", reason, None)
+
+
+def test_a_line_too_long_to_keep(begin):
+    """It is left out of what was printed, and not all before it and after it."""
+    _, check = begin("sys.stderr.write('before\\n' + 'long' * 20_000 + '\\nafter\\n')")
+    ended(check)
+    assert check.output == "before\n…\nafter\n"
 
 
 def test_what_a_replay_has_found_is_text():

@@ -17,7 +17,7 @@ from typing import IO
 import attrs
 
 from txtopo.errors import RuleError
-from txtopo.files.records import from_json, in_camel_case, written_as
+from txtopo.files.records import DAMAGE, from_json, in_camel_case, written_as
 from txtopo.inspect.audit.report import AuditProgress, AuditReport, CheckLine, ReplayReport
 from txtopo.inspect.run.status import Header
 from txtopo.text.secrecy import without_secrets
@@ -133,29 +133,29 @@ class Checks:
             _kill(self._process)
 
     def _follow(self, check: Check, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None, "it is a pipe"
         too_long = threading.Timer(self._secs_max, self._end_late, [check, process])
         too_long.daemon = True
         too_long.start()
-        printing = threading.Thread(target=_collect, args=(check, process.stderr), name="printed", daemon=True)
-        printing.start()
-        for line in process.stdout:
-            told = from_json(json.loads(line), CheckLine)
-            check.progress = told.progress
-            check.audit, check.replay = told.audit, told.replay
-            check.reason = check.reason or told.error
+        reading = [
+            threading.Thread(target=_take, args=(check, process.stdout), name="told", daemon=True),
+            threading.Thread(target=_collect, args=(check, process.stderr), name="printed", daemon=True),
+        ]
+        for thread in reading:
+            thread.start()
         status = process.wait()
         too_long.cancel()
-        with contextlib.suppress(ProcessLookupError):  # what it has begun may be left, and print for ever
+        with contextlib.suppress(ProcessLookupError):  # what it has begun may be left, and hold its pipes for ever
             os.killpg(process.pid, signal.SIGKILL)
-        printing.join()
-        check.progress, check.state = None, _outcome_of(check)
-        if check.state in {"same", "differs"}:
+        for thread in reading:
+            thread.join()
+        outcome = _outcome_of(check)
+        if outcome in {"same", "differs"}:
             check.reason = ""  # it was done before it could be killed
         elif not check.reason:
             killed = f"its process was killed: {signal.Signals(-status).name}" if status < 0 else ""
             check.reason = killed or f"it ended with status {status} before it was done"
-        check.ended_at = time.time()
+        check.progress, check.ended_at = None, time.time()
+        check.state = outcome  # the last: a page that sees it does not ask again
 
     def _end_late(self, check: Check, process: subprocess.Popen[bytes]) -> None:
         check.reason = f"it was ended after {duration(self._secs_max)}"
@@ -170,11 +170,21 @@ def _outcome_of(check: Check) -> str:
     return "cancelled" if check.reason == _CANCELLED else "failed"
 
 
+def _take(check: Check, stream: IO[bytes]) -> None:
+    """Keep what the page is told."""
+    for line in stream:
+        with contextlib.suppress(*DAMAGE):  # it was killed within a line, which so tells nothing
+            told = from_json(json.loads(line), CheckLine)
+            check.progress = told.progress
+            check.audit, check.replay = told.audit, told.replay
+            check.reason = check.reason or told.error
+
+
 def _collect(check: Check, stream: IO[bytes]) -> None:
-    """Keep the end of what is printed, in whole lines, of which it is known where secrets begin."""
+    """Keep the end of what is printed, in whole lines, of which it is known where secrets begin; but none too long."""
     printed = b""
     for line in stream:
-        printed += line
+        printed += line if len(line) < OUTPUT_BYTES_MAX else "…\n".encode()
         if len(printed) > OUTPUT_BYTES_MAX:
             printed = printed[-OUTPUT_BYTES_MAX:].partition(b"\n")[2]
     check.output = without_secrets(printed.decode(errors="replace"))
@@ -182,4 +192,5 @@ def _collect(check: Check, stream: IO[bytes]) -> None:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            os.killpg(process.pid, signal.SIGKILL)

@@ -256,6 +256,37 @@ def test_a_source_that_has_waited_long_is_asked_seldom() -> None:
     assert coordinator.asked <= 16
 
 
+class Stream(Coordinator):
+    """Gets an event every few milliseconds; a transaction takes all that have come."""
+
+    def __init__(self, clock: Clock, every_secs: float) -> None:
+        self.clock, self.every_secs, self.began_secs = clock, every_secs, clock.now
+        self.waited_secs: list[float] = []
+
+    def is_ready(self) -> bool:
+        return self._next_secs() <= self.clock.now
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        while self.is_ready():
+            self.waited_secs.append(self.clock.now - self._next_secs())
+        return txid
+
+    def _next_secs(self) -> float:
+        return self.began_secs + (len(self.waited_secs) + 1) * self.every_secs
+
+
+@pytest.mark.parametrize("every_secs", [0.001, 0.003, 0.008, 0.015])
+def test_a_steady_stream_waits_for_no_pause(every_secs: float) -> None:
+    """Its events begin within two milliseconds, but for the first ones."""
+    clock = Clock()
+    stream = Stream(clock, every_secs)
+    feed = feed_of(stream, clock)
+    last = 0
+    while clock.now < 101.0:
+        last += len(feed.create(ask(last + 1, 1, last or None), committed=last).begun)
+    assert max(stream.waited_secs[20:]) <= 0.002 + 1e-6
+
+
 def test_asking_takes_a_hundredth_of_the_time_at_most() -> None:
     """However slow the answers are."""
     clock = Clock()
@@ -265,18 +296,19 @@ def test_asking_takes_a_hundredth_of_the_time_at_most() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer_secs", "computes", "late_secs"), [(0.5, True, 1.0), (0.5, False, 0.01), (0.0075, False, 0.01)]
+    ("answer_secs", "computes", "late_secs"), [(0.5, True, 1.0), (0.5, False, 0.5), (0.0075, False, 0.01)]
 )
 def test_a_slow_answer_does_not_keep_the_source_waiting(
     answer_secs: float, late_secs: float, *, computes: bool
 ) -> None:
-    """For a second at most; for nothing if the answer waited: for a broker that is away, or for a core."""
+    """For a second at most; for as long again if the answer waited: for a broker that is away, or for a core."""
     clock = Clock()
     coordinator = Late(clock, 110.0, answer_secs, computes=computes)
     feed = feed_of(coordinator, clock)
     while feed.create(ask(1, 1, None), committed=0) == NOTHING:
         assert clock.now < 120.0
     assert clock.now <= 110.0 + late_secs + 3 * answer_secs
+    assert coordinator.asked * answer_secs <= 0.5 * (clock.now - 100.0) + 2 * answer_secs
 
 
 def test_a_failing_source_is_asked_after_a_pause() -> None:
@@ -311,6 +343,33 @@ def test_a_source_that_can_wait_wakes_the_request(answer_secs: float) -> None:
     assert clock.now <= 101.05 + 4 * answer_secs + 1e-6
     assert coordinator.asked <= 25
     assert sum(clock.slept) == 0.0, "it sleeps in wait_ready"
+
+
+def test_nobody_waits_for_a_source_at_its_end() -> None:
+    """Its coordinator may be able to wait, but nothing comes, and the transaction that ends the run would be late."""
+
+    class Ending(Late):
+        begun = 0
+
+        def wait_ready(self, secs: float) -> bool:
+            clock.now += secs
+            return False
+
+        def is_exhausted(self) -> bool:
+            return self.begun > 0
+
+        def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+            self.begun = txid
+            return txid
+
+    clock = Clock()
+    spouts = [AskedSpout("spout", Ending(clock, 0.0), REPEATABLE)]
+    times: dict[str, Any] = {"cpu_secs": lambda: clock.cpu, "wall_secs": lambda: NOW_SECS}
+    feed = SpoutFeed(spouts, lambda: clock.now, clock.sleep, at_end=True, **times)
+    assert feed.create(ask(1, 1, None), committed=0).source is SourceStatus.READY
+    end = feed.create(ask(2, 1, 1), committed=1)
+    assert [transaction.planned.turn for transaction in end.begun] == [BeginReason.END]
+    assert clock.now - 100.0 <= 0.02
 
 
 class Away(Late):

@@ -31,11 +31,14 @@ IDLE_ASK_SECS = 0.01
 """The longest of these pauses: an idle topology would take 3 % of a core if its source were asked every 2 ms."""
 
 FIRST_ASK_SECS = 0.01
-"""The pause after a source has just had something: each question would hold up the transaction that is under way."""
+"""The pause after a source has just had something: each question would hold up the transaction that is under way.
+
+Not if it had something again within two of them: the tuples of a steady stream would wait for it each time."""
 
 ASK_SHARE = 100
 """The pause is at least 100x the processor time of the answer, so that asking takes at most 1 % of a core. Not 100x the
-time: an answer that waited 7 ms for a core, or for Python's interpreter lock, left its source unasked for 0.7 s."""
+time: an answer that waited 7 ms for a core, or for Python's interpreter lock, left its source unasked for 0.7 s. But it
+is at least as long as the answer took: a service that needs 50 ms for each is not asked all the time."""
 
 ASK_PAUSE_MAX_SECS = 1.0
 """The longest pause."""
@@ -56,6 +59,8 @@ class AskedSpout:
         self.ask_again_secs = 0.0
         """When it is to be asked again."""
         self.waits_since: float | None = None
+        self._had_something_secs = float("-inf")
+        """When it had nothing more, after it had something."""
         self.lag = Lag()
         """How much of the source no transaction has taken, as far as the coordinator knows."""
         self.remaining: int | None = None
@@ -120,12 +125,13 @@ class AskedSpout:
         if self.is_failing:
             pause_secs = FAILED_SECS
         elif self.waits_since is None:
-            pause_secs = FIRST_ASK_SECS
+            is_steady = started - self._had_something_secs <= 2 * FIRST_ASK_SECS
+            pause_secs = ASK_SECS if is_steady else FIRST_ASK_SECS
         else:
             pause_secs = min(max(ASK_SECS, (now - self.waits_since) / IDLE_SHARE), IDLE_ASK_SECS)
         if self.waits_since is None:
-            self.waits_since = started
-        again_secs = now + max(pause_secs, min(ASK_SHARE * cpu_secs, ASK_PAUSE_MAX_SECS))
+            self.waits_since = self._had_something_secs = started
+        again_secs = now + max(pause_secs, min(max(ASK_SHARE * cpu_secs, now - started), ASK_PAUSE_MAX_SECS))
         self.ask_again_secs = max(self.ask_again_secs, again_secs)
 
     def failed(self, error: FailedException) -> None:

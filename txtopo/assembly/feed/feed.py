@@ -120,7 +120,7 @@ class SpoutFeed(Feed):
         """Begin up to the requested number of transactions, and report the source's status.
 
         While no source has anything, this waits, in the thread that asks: so a transaction begins within two
-        milliseconds, or ten just after another or after a second without one, and an idle source costs next to nothing.
+        milliseconds, or ten after the first in a while or after a second without one, and an idle source costs little.
         After ``WAIT_SECS`` it reports that the source waits.
 
         Raises:
@@ -167,7 +167,8 @@ class SpoutFeed(Feed):
         self._waiters.rotate()
         for spout in self._waiters:
             started, until = self._now_secs(), self._due_secs(deadline, spout)
-            if spout.waits_since is None or spout.is_failing or started >= until:
+            is_waiting = spout.status is SourceStatus.WAITING and spout.waits_since is not None
+            if not is_waiting or spout.is_failing or started >= until:
                 continue
             try:
                 with user_code(spout.id, None):
