@@ -248,7 +248,7 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
             self.fold(self._key_of(values), values[self._value_at])
             return
         self._tuples.append([values[position] for position in self._inputs_at])
-        if len(self._tuples) >= self.limits.tuples_waiting:
+        if len(self._tuples) >= self.spill_limits.tuples_waiting:
             self._take_tuples()
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
@@ -371,7 +371,7 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
         transaction, also if it is caught.
         """
         self._pairs.append((key, value))
-        if len(self._pairs) >= self.limits.tuples_waiting:
+        if len(self._pairs) >= self.spill_limits.tuples_waiting:
             self._fold_waiting()
 
     def _fold_waiting(self) -> None:

@@ -82,7 +82,7 @@ class RowsCommitter(SpillingCommitter, ChecksTables):
             self._positions = self._positions_in(tuple.fields)
         values = tuple.values
         self._tuples.append([values[position] for position in self._positions])
-        if len(self._tuples) >= self.limits.tuples_waiting:
+        if len(self._tuples) >= self.spill_limits.tuples_waiting:
             self._make_columns()
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:

@@ -33,13 +33,13 @@ class SpillLimits:
 class SpillingCommitter(BatchBolt, ICommitter):
     """A committer that holds Arrow rows; subclasses set ``_rows`` and ``_files`` to empty lists in ``prepare``."""
 
-    limits = SpillLimits()
+    spill_limits = SpillLimits()
     _rows: list[pa.Table]
     _files: list[RowsFile]
 
     def _spill(self, keys: Sequence[str]) -> None:
         """Write rows, if they are many, to a file, divided into parts by the columns ``keys``."""
-        if sum(rows.num_rows for rows in self._rows) < self.limits.file_rows:
+        if sum(rows.num_rows for rows in self._rows) < self.spill_limits.file_rows:
             return
         staging = self.context.staging
         if staging is not None:
@@ -76,7 +76,7 @@ class ReducingCommitter(SpillingCommitter):
         self._rows.append(rows)
         self._rows_waiting += rows.num_rows
         # Twice what the last reduction left, or a task with many keys would reduce the same rows again and again.
-        if self._rows_waiting >= max(self.limits.rows_waiting, 2 * self._rows_reduced):
+        if self._rows_waiting >= max(self.spill_limits.rows_waiting, 2 * self._rows_reduced):
             self._reduce()
 
     def _reduce(self) -> None:
@@ -87,6 +87,6 @@ class ReducingCommitter(SpillingCommitter):
     def _reduce_to_move(self, keys: Sequence[str]) -> None:
         """Reduce waiting rows that are worth it, and spill many of them to a file."""
         if self._rows:
-            if self._rows_waiting >= self.limits.rows_reduced:
+            if self._rows_waiting >= self.spill_limits.rows_reduced:
                 self._reduce()
             self._spill(keys)

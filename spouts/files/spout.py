@@ -110,7 +110,7 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
     """
 
     bad_records_fields = BAD_RECORDS_FIELDS
-    limits = ReadLimits()
+    read_limits = ReadLimits()
 
     @checked_arguments
     def __init__(  # noqa: PLR0913 - the options of a reader
@@ -177,7 +177,7 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
         fields = Fields() if self._fields is None and name != TextFormat.name else self.values
         kind = FORMATS[name]
         file_format = kind(fields, self._csv) if issubclass(kind, CsvFormat) else kind(fields)
-        file_format.files, file_format.limits = self.files, self.limits
+        file_format.files, file_format.limits = self.files, self.read_limits
         return file_format
 
     def _guess_format(self, suffixes: Iterable[str]) -> str:
@@ -287,7 +287,7 @@ class _FilesEmitter(Emitter):
         bad = self._bad_records(path, piece, collector)
         with contextlib.closing(self._line_numbers):
             try:
-                for batch in files_format.read(unpacked(handle, path, self._spout.limits.chunk_bytes), piece, bad):
+                for batch in files_format.read(unpacked(handle, path, self._spout.read_limits.chunk_bytes), piece, bad):
                     if self._spout.values.columnar:
                         collector.emit_batch(batch)
                     else:
@@ -300,12 +300,12 @@ class _FilesEmitter(Emitter):
 
     def _bad_records(self, path: str, piece: FileRange, collector: BatchOutputCollector) -> BadRecords:
         if self._spout.dead_letter is None:
-            return BadRecords(path, piece, self._line_numbers, self._spout.limits)
+            return BadRecords(path, piece, self._line_numbers, self._spout.read_limits)
         return BadRecordsTable(
             path,
             piece,
             self._line_numbers,
-            self._spout.limits,
+            self._spout.read_limits,
             lambda batch: collector.emit_batch(batch, stream=BAD_RECORDS),
         )
 

@@ -180,7 +180,7 @@ def test_many_events_are_spilled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(spill, "write_rows_file", lambda *given: written.append(write_rows_file(*given)) or written[-1])
     events = [[n % 5, "abcde"[n * 3 % 5], None, n * 7 % 4, 0, n % 6 == 0, None] for n in range(60)]
     fields, committer = CHANGE + Fields("unchanged: array<string>"), applying(**more)
-    committer.limits = SpillLimits(file_rows=1, rows_reduced=1)
+    committer.spill_limits = SpillLimits(file_rows=1, rows_reduced=1)
     tables = {"rows": committer.state(tmp_path / "rows"), "gone": committer.tombstones(tmp_path / "gone")}
     spout = MemoryTransactionalSpout({0: events}, fields, 25)
     run_inline(committing(spout, committer, 2, by="id", **tables), Config())

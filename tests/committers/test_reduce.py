@@ -178,7 +178,7 @@ def test_many_rows_are_reduced_on_the_way(tmp_path, fields, limit) -> None:
 
 def limited(committer, **limits):
     """Return a committer with other limits."""
-    committer.limits = SpillLimits(**limits)
+    committer.spill_limits = SpillLimits(**limits)
     return committer
 
 
@@ -187,6 +187,25 @@ def reduce_untyped(rows, state, batch_size=10, tasks=1, function=operator.add, *
     committer = limited(ReduceCommitter("words", "word", "n", function), **limits)
     spout = MemoryTransactionalSpout(rows, UNTYPED, batch_size)
     run_inline(committing(spout, committer, spout_tasks=tasks, words=state))
+
+
+class Capped(ReduceCommitter):
+    """Folds no more of each word than its limit."""
+
+    def __init__(self, limits):
+        super().__init__("words", "word", "n", max)
+        self.limits = limits
+
+    def execute(self, tuple):
+        self.fold(tuple["word"], min(tuple["n"], self.limits[tuple["word"]]))
+
+
+def test_a_subclass_has_limits_of_its_own() -> None:
+    """What says when rows are spilled takes no name that a subclass would use for something else."""
+    state = MemoryState(Fields("word"), Fields("n"))
+    spout = MemoryTransactionalSpout({0: [("a", 5), ("b", 7)]}, UNTYPED, 2)
+    run_inline(committing(spout, Capped({"a": 3, "b": 9}), words=state))
+    assert values_in(state) == {"a": 3, "b": 7}
 
 
 @pytest.mark.parametrize("reduced_from", [0, 1_000])

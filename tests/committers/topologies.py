@@ -61,7 +61,7 @@ def rows_topology(
     builder = TransactionalTopologyBuilder("rows", "spout", spout, 2)
     append, replace, reduce = AppendCommitter("rows"), ReplaceCommitter("days"), ReduceCommitter("sums", "day", "n")
     for committer in (append, replace, reduce):
-        committer.limits = limits or committer.limits
+        committer.spill_limits = limits or committer.spill_limits
     builder.set_bolt("append", append, 2).shuffle_grouping("spout")
     builder.set_bolt("replace", replace, 2).shuffle_grouping("spout")
     builder.set_bolt("sum", reduce, 2).fields_grouping("spout", Fields("day"))

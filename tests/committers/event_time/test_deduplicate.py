@@ -69,7 +69,7 @@ def test_each_row_is_passed_on_dropped_late_or_untimed_once(tmp_path: Path, is_s
         given = [Planned(each.second, [row[: len(own)] for row in each.rows or ()]) for each in script]
         root, committer = tmp_path / name, unique(10, own)
         if is_spilled:
-            committer.limits = SpillLimits(file_rows=1)
+            committer.spill_limits = SpillLimits(file_rows=1)
         report = run_timed(root, Script(given, own), committer, delay=dt.timedelta(), tasks=1, group=1)
         counted = {reading.name: reading.value for reading in report.readings if reading.component == "timed"}
         # A table holds 28 rows: 9 of each transaction have a time, and 2 have none.

@@ -282,7 +282,7 @@ def test_all_aggregates(tmp_path: Path, fields: Fields, is_spilled: bool) -> Non
         aggregates=AGGREGATES,
     )
     if is_spilled:
-        committer.limits = SpillLimits(file_rows=1)
+        committer.spill_limits = SpillLimits(file_rows=1)
     run_timed(tmp_path, Script(script, fields), committer, delay=1000 * SECOND, close_at_end=True, tasks=3)
     windows: dict[Any, list[Any]] = defaultdict(list)
     for row in rows:

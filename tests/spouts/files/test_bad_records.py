@@ -27,7 +27,7 @@ MARK = "\ufeff".encode()
 def read(path, fields, tasks=1, limits=None, **options):
     """Return the good tuples and the dead letters (offset, line, text, reason) of all transactions, in their order."""
     spout = FilesTransactionalSpout(path, fields, dead_letter="/nowhere/bad", **options)
-    spout.limits = limits or spout.limits
+    spout.read_limits = limits or spout.read_limits
     return taken(spout, tasks)
 
 

@@ -104,7 +104,7 @@ def test_quotes_that_begin_in_the_middle_of_a_file(tmp_path):
 def test_small_files_share_a_transaction(tmp_path, options, names_bytes, ranges):
     """Files are packed up to batch_bytes, up to batch_files_max of them, and up to so many bytes of their names."""
     spout = FilesTransactionalSpout(tmp_path, **options)
-    spout.limits = ReadLimits(names_bytes=names_bytes)
+    spout.read_limits = ReadLimits(names_bytes=names_bytes)
     for n in range(10):
         written(tmp_path / f"{n}.txt", "1234567\n")
     assert [len(one["ranges"]) for one in plan(spout)] == ranges

@@ -75,7 +75,7 @@ def test_long_ranges_are_read_in_bounded_chunks(tmp_path):
     lines = ["x" * n for n in (0, 3, 20, 6, 7, 8, 0, 1)]
     path = written(tmp_path / "a.txt", "\n".join(lines) + "\n")
     spout = FilesTransactionalSpout(path)
-    spout.limits = ReadLimits(chunk_bytes=7, batch_rows=2)
+    spout.read_limits = ReadLimits(chunk_bytes=7, batch_rows=2)
     assert read(spout) == [(line,) for line in lines]
 
 
@@ -136,7 +136,7 @@ def test_a_long_csv_header(tmp_path, quote):
     path = written(tmp_path / "a.csv", "word," + "x" * 200_000 + ",n\na,b,1\n")
     spout = FilesTransactionalSpout(path, FIELDS, quote=quote)
     assert read(spout) == [("a", 1)]
-    spout.limits = ReadLimits(record_bytes=1000)
+    spout.read_limits = ReadLimits(record_bytes=1000)
     with pytest.raises(InputError, match=r"a\.csv, line 1: the header: it is longer than 1000 bytes"):
         read(spout)
 
@@ -381,7 +381,7 @@ def test_row_groups_of_any_number_are_shared_among_any_number_of_tasks(tmp_path)
     rows = [("w", n) for n in range(44)]
     pq.write_table(pa.table({"word": ["w"] * 44, "n": list(range(44))}), tmp_path / "a.parquet", row_group_size=4)
     spout = FilesTransactionalSpout(tmp_path, FIELDS)
-    spout.limits = ReadLimits(range_bytes=1)
+    spout.read_limits = ReadLimits(range_bytes=1)
     for tasks in (1, 2, 3, 4, 5, 7, 10, 11, 40):
         assert sorted(read(spout, tasks)) == rows
 
