@@ -179,7 +179,13 @@ def page_option(function: Callable[..., Any]) -> Callable[..., Any]:
             os.dup2(2, 1)
 
     return click.option(
-        "--for-page", is_flag=True, is_eager=True, expose_value=False, hidden=True, callback=take_output
+        "--for-page",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        hidden=True,
+        callback=take_output,
+        help="Tell the page that has begun this what comes, as lines of JSON.",
     )(function)
 
 
