@@ -5,7 +5,7 @@ LOGS := build/tests
 CLASSES := $(LOGS)/spark.jsa
 QUICK_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable
 FAST_PARTS := fast-1 fast-2 fast-3 fast-4
-PARTS := test-7 test-1 test-5 test-8 test-2 test-4 test-3 test-6
+PARTS := test-7 test-1 test-5 test-6 test-2 test-8 test-4 test-3
 PYTHONS := python-3.12 python-3.13
 LONG_TESTS := long-1 long-2 long-3 long-4 long-5 long-6 long-7 long-8
 SOAKS := long-soak-transactions long-soak-trees long-soak-kafka long-spark-cluster long-mutants
@@ -83,7 +83,8 @@ test long: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(absp
 # Style and types come first: they take seconds, and a slip in them should not cost the time of the tests; what the tests need
 # is made beside them. What could not be tested here is said last.
 #
-# CI says what else belongs into the queue, FIRST what takes long, and LAST. The parts are in the order of the time that they took.
+# CI says what else belongs into the queue, FIRST what takes long, and LAST. The parts are in the order of the time that they took,
+# but for one that waits for a browser most of the time.
 JOBS := 3
 # What is not a test runs before them: the tenth of a day is one process, and would be the last one for minutes.
 test-with-spark test-with-kafka $(PARTS): NICE := nice -n 5
