@@ -148,6 +148,29 @@ def test_request_that_was_not_sent(zipped: Path, fault: httpx.TransportError) ->
         assert client.submit(WORDS, zipped).name == "words"
 
 
+def test_requests_that_a_leader_without_zookeeper_may_have_carried_out() -> None:
+    """As when the leader's answer is lost: if the next leader refuses what was done already, that is no error."""
+    refusals = {"kill": ("NotAlive", 404), "rebalance": ("TransitionError", 409)}
+    sent: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        path = request.url.path.removeprefix("/api/v1/")
+        if path == "leader":
+            return httpx.Response(200, json={"leader": "leader:1"})
+        if request.method == "GET":
+            return httpx.Response(200, json={"topologies": [{"id": "w-1", "name": "words", "status": "REBALANCING"}]})
+        sent.append(path)
+        kind, status = ("Unreachable", 503) if len(sent) == 1 else refusals[path.rpartition("/")[2]]
+        return httpx.Response(status, json={"error": kind, "errorMessage": "no"})
+
+    with ClusterClient(["seed:1"], TOKEN) as client:
+        client._client = httpx.Client(transport=httpx.MockTransport(answer))
+        assert client.rebalance("words").status == "REBALANCING"
+        assert sent == ["topology/words/rebalance"] * 2
+        sent.clear()
+        assert client.kill("words").status == "KILLED"
+
+
 def test_kill_whose_answer_is_lost(make: Make, zipped: Path) -> None:
     """A topology that is gone when the request is sent again was killed by it: that is no error."""
     cluster = make(2)

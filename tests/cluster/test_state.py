@@ -2,18 +2,20 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from unittest.mock import MagicMock
 
 import attrs
 import pytest
 
+from state.stores.zookeeper_session import Answer, Applied, ConditionFailed, OutcomeUnknown
 from tests.cluster.nimbuses import leading, next_root
 from tests.cluster.relay import Relay
 from tests.waiting import DEADLINE_SECS
 from txtopo.cluster.code_store import CodeFile, Manifest
 from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, SupervisorInfo
 from txtopo.cluster.decisions.lifecycle import Status, Topology
-from txtopo.cluster.state import ClusterState, LeaderWrites, NimbusInfo
-from txtopo.errors import NoLeader, NotLeader, StopError
+from txtopo.cluster.state import ClusterState, LeaderWrites, NimbusInfo, Term
+from txtopo.errors import NoLeader, NotLeader, StopError, Unreachable
 from txtopo.testing import ZooKeeperServer
 
 WORDS = Topology("words-1-9", "words", "word-counts", Status.ACTIVE, 9.0)
@@ -129,6 +131,42 @@ def test_every_write_of_an_ended_term_is_refused(open_state: Open) -> None:
     assert (other.view(), other.manifests(), other.holders()) == before
     one.end_term(old.term)
     assert other.leader() == "127.0.0.1:2"
+
+
+class _Answers:
+    """A session whose transactions get these answers, whatever is in them."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = list(answers)
+        self.client = MagicMock()
+
+    def deadline(self) -> None:
+        return None
+
+    def commit(self, transaction: object, deadline: None) -> Answer:
+        del transaction, deadline
+        return self._answers.pop(0)
+
+
+def test_lost_answer_to_the_last_write_of_a_term() -> None:
+    """It is not said that nothing was written, unless that was so, or does no harm: else a client would ask again."""
+    state = ClusterState.__new__(ClusterState)
+    state.root = "/cluster"
+    writes = LeaderWrites(state, Term(1, 1, "127.0.0.1:1", 0))
+
+    def after(*answers: Answer) -> LeaderWrites:
+        state.session = _Answers(*answers)  # type: ignore[assignment]
+        return writes
+
+    with pytest.raises(Unreachable, match="may have been applied"):
+        after(OutcomeUnknown(), ConditionFailed(0)).store(WORDS)
+    with pytest.raises(Unreachable, match="may have been applied"):
+        after(ConditionFailed(2), OutcomeUnknown(), ConditionFailed(2), ConditionFailed(1)).store(WORDS)
+    with pytest.raises(NotLeader, match="nothing was written"):
+        after(ConditionFailed(2), ConditionFailed(0)).store(WORDS)
+    with pytest.raises(NotLeader, match="nothing was written"):
+        after(OutcomeUnknown(), ConditionFailed(0)).check()
+    after(OutcomeUnknown(), Applied(None)).store(WORDS)
 
 
 def test_writes_end_with_the_session_that_began_the_term(open_state: Open) -> None:

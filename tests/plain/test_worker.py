@@ -50,10 +50,30 @@ class Fed(Spout):
 
 
 class Behind(Fed):
-    """Knows how far it is behind its source, once it is open."""
+    """Knows how far it is behind its source, once it is open, and catches up in the end, as one that commits does."""
 
     def lag(self):
         return len(self.waiting)
+
+    def close(self):
+        self.waiting.clear()
+
+
+class Released(Fed):
+    """Can answer only until it is closed."""
+
+    def open(self, config, context, collector):
+        super().open(config, context, collector)
+        self.source = ["a record"]
+
+    def is_exhausted(self):
+        return len(self.source) == 1
+
+    def lag(self):
+        return len(self.source)
+
+    def close(self):
+        del self.source
 
 
 class Hold(RichBolt):
@@ -457,7 +477,7 @@ def test_slow_calls_keep_a_run_from_its_end():
 
 
 def test_lag():
-    """A worker says how far each spout task is behind, if it is open and knows."""
+    """A worker says how far each spout task is behind, if it is open and knows; in the end, how far it was left."""
     builder = TopologyBuilder("topology")
     builder.set_spout("behind", Behind(), 2)
     builder.set_spout("blind", Fed())
@@ -466,3 +486,16 @@ def test_lag():
     running.activate()
     running.objects["behind"][0].feed(1, 2, 3)
     assert running.workers[0].status().lag == (("behind", 3), ("behind", 0))
+    running.workers[0].close()
+    assert running.workers[0].status().lag == (("behind", 0), ("behind", 0))
+
+
+def test_a_closed_spout_has_nothing_left_to_ask():
+    """What it has released is not missed by reports, which come once more after its end."""
+    builder = TopologyBuilder("topology")
+    builder.set_spout("spout", Released())
+    running = Alone(builder.build())
+    (worker,) = running.workers
+    running.activate()
+    worker.close()
+    assert (worker.is_done(), worker.status().lag) == (True, (("spout", 1),))

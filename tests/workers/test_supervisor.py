@@ -49,7 +49,7 @@ from txtopo.workers.messages import (
     Stopped,
     Welcome,
 )
-from txtopo.workers.supervisor import RunPhase, Supervisor
+from txtopo.workers.supervisor import SILENCE_SECS, STOP_SECS, RunPhase, Supervisor
 
 ADDRESS = ("127.0.0.1", 1)
 
@@ -433,6 +433,17 @@ def test_killed_without_a_word() -> None:
     story.greet(1, 14, job=1)  # Spark has started the task again
     story.tell(ChannelLost(14))
     assert story.supervisor.killed == 3
+
+
+def test_a_worker_that_has_stopped_is_not_called_silent() -> None:
+    """Spark may take a while to say that its job has ended: nobody is told meanwhile that it counts as dead."""
+    story = Story().running()
+    story.tell(StopAsked(0.0))
+    for channel in (10, 11):
+        story.tell(Received(channel, Stopped(health())))
+        story.tell(ChannelLost(channel))
+    assert story.tell(Ticked(), after=SILENCE_SECS + 1) == []
+    assert story.tell(Ticked(), after=STOP_SECS - SILENCE_SECS) == [CancelJob(0, 0), CancelJob(1, 0)]
 
 
 @pytest.mark.parametrize("other", ["is done", "has more to do", "has died"])

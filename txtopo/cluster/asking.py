@@ -51,7 +51,7 @@ def first_answer(
     """Return the first answer, and leave the slower ones to themselves.
 
     An ``unsound`` error does not count as an answer: the others may still give one. Any other error is the answer, and
-    is raised. The next one is ask_in_thread ``apart_secs`` after the last, or as soon as that one fails.
+    is raised. The next one is asked ``apart_secs`` after the last, or as soon as that one fails.
 
     Raises:
         NobodyAnswers: all have failed, or ``secs`` are over.

@@ -304,7 +304,7 @@ class ClusterClient:
             leader = self.leader()
             try:
                 return from_json(self._post(leader, path, json=body)["topology"], TopologySummary)
-            except httpx.TransportError as error:
+            except (httpx.TransportError, Unreachable) as error:  # ZooKeeper may have taken what the leader wrote
                 is_sent_again = is_sent_again or not isinstance(error, _UNSENT)
                 raise NoLeader(f"the leader {leader} does not answer: {error}") from error
             # 1. The leader carries out a request. 2. Its answer is lost. 3. It refuses the same request when it comes

@@ -43,7 +43,7 @@ from state.stores.zookeeper_session import Applied, ConditionFailed, OutcomeUnkn
 from txtopo.cluster.code_store import Manifest
 from txtopo.cluster.decisions.assignment import Assignment, ClusterView, Ending, Heartbeat, SupervisorInfo
 from txtopo.cluster.decisions.lifecycle import Topology
-from txtopo.errors import InternalError, NoLeader, NotLeader, StopError
+from txtopo.errors import InternalError, NoLeader, NotLeader, StopError, Unreachable
 from txtopo.files.records import DAMAGE, from_json, to_json
 
 LAYOUT = 1
@@ -412,8 +412,8 @@ class ClusterState:
 class LeaderWrites:
     """The writes of one term: each is one transaction, which ZooKeeper refuses once the term is over.
 
-    All methods raise NotLeader when the term is over; nothing of the write was applied then. After Unreachable the
-    write may have been applied.
+    All methods raise NotLeader when the term is over; nothing of the write was applied then, or nothing that counts.
+    After Unreachable the write may have been applied.
     """
 
     def __init__(self, state: ClusterState, term: Term) -> None:
@@ -422,11 +422,12 @@ class LeaderWrites:
 
     def check(self) -> None:
         """Write nothing; raise NotLeader as a write would."""
-        self._write(lambda _: None)
+        self._write(lambda _: None, is_harmless=True)
 
     def next_number(self) -> int:
         """Return a number that no submission has had: the new version of a node. A lost answer wastes a number."""
-        written = self._write(lambda transaction: transaction.set_data(self._state.node("submissions"), b""))
+        node = self._state.node("submissions")
+        written = self._write(lambda transaction: transaction.set_data(node, b""), is_harmless=True)
         return int(written.version)
 
     def publish(self, manifest: Manifest) -> None:
@@ -439,7 +440,7 @@ class LeaderWrites:
                 transaction.create(folder, manifest.to_bytes())
                 transaction.create(f"{folder}/{self.term.address}", b"")
 
-        self._write(plan)
+        self._write(plan, is_harmless=True)
 
     def start(self, topology: Topology, replaced: Iterable[str] = ()) -> None:
         """Let a topology begin, and remove the ended topologies that it replaces, given by id."""
@@ -502,18 +503,32 @@ class LeaderWrites:
                     transaction.delete(f"{node}/{name}")
                 transaction.delete(node)
 
-    def _write(self, plan: Callable[[Any], Any]) -> Any:
+    def _write(self, plan: Callable[[Any], Any], *, is_harmless: bool = False) -> Any:
         """Send a transaction that ``plan`` fills, behind the two checks of the term; return its last result.
 
-        A driver or supervisor may write a heartbeat or ending between plan and transaction: then plan again.
+        A driver or supervisor may write a heartbeat or ending between plan and transaction: then plan again. What
+        ``is_harmless`` may be asked for again elsewhere even if it was applied.
         """
+        unanswered = 0
 
         def whole(transaction: Any) -> None:
+            nonlocal unanswered
+            unanswered += 1
             transaction.check(self._state.node("epoch"), self.term.version)
             transaction.check(self._state.node("leader"), -1)
             plan(transaction)
 
-        applied = self._state.write(whole, lambda refused: refused.position < _CHECKS)
+        def is_over(refused: ConditionFailed) -> bool:
+            nonlocal unanswered
+            unanswered -= 1
+            return refused.position < _CHECKS
+
+        applied = self._state.write(whole, is_over)
+        if applied is None and unanswered and not is_harmless:
+            raise Unreachable(
+                f"the term {self.term.epoch} of {self.term.address} is over, and the answer of ZooKeeper to its last "
+                "write was lost: it may have been applied"
+            )
         if applied is None:
             raise NotLeader(f"the term {self.term.epoch} of {self.term.address} is over: nothing was written")
         return applied.last

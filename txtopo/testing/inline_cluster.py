@@ -166,7 +166,7 @@ class InlineTopology:
         self._is_quiet = False
         self._emitted_at_last_wait = 0
         self._restarted_at: deque[float] = deque()
-        self._next_incarnation = 0
+        self._next_generation = 0
         self._lost: list[tuple[str, Counts]] = []
         self.errors: list[TxtopoError] = []
         """The exceptions of components that ended workers, FailedException excepted."""
@@ -346,12 +346,12 @@ class InlineTopology:
     def _begin(self, assignment: Assignment) -> None:
         self._assignment = assignment
         self._inboxes: list[deque[bytes]] = [deque() for _ in range(assignment.workers)]
-        self._incarnations = {worker: self._new_incarnation() for worker in range(assignment.workers)}
+        self._generations = {worker: self._new_generation() for worker in range(assignment.workers)}
         self._workers = [self._make_worker(worker) for worker in range(assignment.workers)]
 
-    def _new_incarnation(self) -> int:
-        self._next_incarnation += 1
-        return self._next_incarnation - 1
+    def _new_generation(self) -> int:
+        self._next_generation += 1
+        return self._next_generation - 1
 
     def _make_worker(self, number: int) -> Worker:
         return Worker(
@@ -359,7 +359,7 @@ class InlineTopology:
             self._assignment,
             number,
             self._config,
-            self._incarnations,
+            self._generations,
             make_object=lambda component: cloudpickle.loads(self._prototypes[component]),
             send=lambda to, data: self._inboxes[to].append(data),
             clock=self._cluster.now,
@@ -367,12 +367,12 @@ class InlineTopology:
         )
 
     def _replace(self, number: int) -> None:
-        dead, self._incarnations[number] = self._incarnations[number], self._new_incarnation()
+        dead, self._generations[number] = self._generations[number], self._new_generation()
         self._lost.extend(self._workers[number].status().counts)
         self._inboxes[number].clear()  # frames on the way to a dead process are lost
         for worker in self._workers:
             if worker.number != number:
-                worker.worker_replaced(number, dead, self._incarnations[number])
+                worker.worker_replaced(number, dead, self._generations[number])
         self._workers[number] = self._make_worker(number)
         if self._is_active:
             self._workers[number].set_active(is_active=True)

@@ -12,7 +12,7 @@ A plain topology runs in workers, and so does a transactional one in real-time m
 - :mod:`~txtopo.workers.supervisor` decides which workers are alive, which start again, and when the run ends, as a pure
   state machine; :mod:`~txtopo.workers.control` is the driver's side of the sockets, and carries the decisions out.
 
-Each start of a worker is a generation* with a number of its own, counted over the whole run. A worker learns its
+Each start of a worker is a *generation* with a number of its own, counted over the whole run. A worker learns its
 number only from the answer to its hello, not from its closure: Spark starts a failed task again with the old one. What
 an earlier generation sends is dropped before it is read.
 """

@@ -394,7 +394,8 @@ class Supervisor:
 
     def _tick(self) -> None:
         for worker in self._workers:
-            if worker.state is WorkerState.RUNNING and self._now - worker.heard_at > SILENCE_SECS:
+            is_due = worker.state is WorkerState.RUNNING and not worker.has_stopped  # then it has said its last word
+            if is_due and self._now - worker.heard_at > SILENCE_SECS:
                 where = f", in {worker.stalled_in}" if worker.stalled_in else ""
                 self._end(worker, f"has said nothing for {SILENCE_SECS:g} s{where}; it is counted as dead")
             elif worker.state is WorkerState.LOST and self._now - worker.since > SILENCE_SECS:

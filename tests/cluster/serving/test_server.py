@@ -152,6 +152,34 @@ def test_what_is_waited_for() -> None:
     assert asyncio.run(seen()) == [STALLED_SECS, STALLED_SECS, None, STALLED_SECS, REQUEST_SECS]
 
 
+def test_an_answer_is_handed_on_in_parts() -> None:
+    """Each one that the peer takes renews the time: in one piece, a slow peer was taken for one that asks for nothing."""
+    start = {"type": "http.response.start", "status": 200}
+    large, last = b"0123456789" * 30_000, b"the end"
+    sent: list[Any] = []
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send(start)
+        await send({"type": "http.response.body", "body": large, "more_body": True})
+        await send({"type": "http.response.body", "body": large})
+        await send({"type": "http.response.body", "body": last})
+
+    async def keep(message: Any) -> None:
+        sent.append(message)
+
+    async def answered() -> None:
+        places = Places(app, ConnectionLimit(2))
+        places.enter(("10.0.0.1", 7), lambda: None)
+        await places({"client": ("10.0.0.1", 7)}, lambda: asyncio.sleep(0), keep)
+
+    asyncio.run(answered())
+    bodies = [message["body"] for message in sent[1:]]
+    assert sent[0] is start
+    assert b"".join(bodies) == large + large + last
+    assert max(map(len, bodies)) <= 64 << 10
+    assert [message.get("more_body", False) for message in sent[1:]] == [*([True] * 5), *([True] * 4), False, False]
+
+
 @pytest.mark.slow
 def test_no_descriptor_is_left(served: Served) -> None:
     """Whoever comes waits, and is served when there is one again; meanwhile the server tries once a second."""

@@ -95,9 +95,9 @@ class TaskOutput:
                 f"stream {name!r} is not declared as direct; declare it with direct=True", component=self.component
             )
         if task is not None and task not in (stream.direct_tasks or ()):
-            streams_text = ", ".join(map(str, sorted(stream.direct_tasks or ()))) or "none"
+            tasks_text = ", ".join(map(str, sorted(stream.direct_tasks or ()))) or "none"
             raise TopologyError(
-                f"task {task} does not take stream {name!r} by direct_grouping; tasks that do: {streams_text}",
+                f"task {task} does not take stream {name!r} by direct_grouping; tasks that do: {tasks_text}",
                 component=self.component,
             )
         sent = self.values(stream, values)

@@ -101,17 +101,17 @@ class TaskQueue:
         count = sum(len(each.columns.values) for each in self._newest)
         weight = sum(each.bytes for each in self._newest)
         together = max(1, min(SEGMENT_TUPLES, int(SEGMENT_BYTES * count / weight)))
-        segment, bytes_left = Frame(), together
+        segment, tuples_left = Frame(), together
         for each in self._newest:
             each.columns.fill()
             start = 0
             while start < len(each.columns.values):
-                part = each.columns.part(start, start + bytes_left)
+                part = each.columns.part(start, start + tuples_left)
                 segment.tuples.append(part)
-                start, bytes_left = start + bytes_left, bytes_left - len(part.values)
-                if not bytes_left:
+                start, tuples_left = start + tuples_left, tuples_left - len(part.values)
+                if not tuples_left:
                     self._file.put(encode(segment, self._sources))
-                    segment, bytes_left = Frame(), together
+                    segment, tuples_left = Frame(), together
         if segment.tuples:
             self._file.put(encode(segment, self._sources))
         self._newest.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,8 @@ class SpoutTask(Task):
         """What the spout emits with."""
         self._acked = self._failed = 0
         self._is_open = self._is_active = False
+        self._at_close: tuple[bool, int | None] | None = None
+        """Whether it was exhausted, and its lag, once it is closed: reports ask for them later, too."""
         with self.user_code():
             self._spout: Spout = shared.make_object(component.id)
 
@@ -61,6 +64,8 @@ class SpoutTask(Task):
     @property
     def is_done(self) -> bool:
         """Whether the spout is exhausted, with nothing pending."""
+        if self._at_close is not None:
+            return self._at_close[0] and not self.pending
         with self.user_code():
             return self._is_open and not self.pending and self._spout.is_exhausted()
 
@@ -68,6 +73,8 @@ class SpoutTask(Task):
         """Return how many records are between the spout and the end of its source; None if it does not know."""
         if not self._is_open:
             return None
+        if self._at_close is not None:
+            return self._at_close[1]
         with self.user_code():
             return self._spout.lag()
 
@@ -139,7 +146,11 @@ class SpoutTask(Task):
         """Close the spout if it was opened."""
         with self.user_code():
             if self._is_open:
+                is_exhausted, lag = self._spout.is_exhausted(), self._spout.lag()
                 self._spout.close()
+                with contextlib.suppress(Exception):  # it may commit in close(), and it may have nothing left to ask
+                    lag = self._spout.lag()
+                self._at_close = is_exhausted, lag
             self.close_hooks()
 
     def _fail(self, message_id: Any, latency: float) -> None:
