@@ -146,8 +146,10 @@ class SpoutTask(Task):
         """Close the spout if it was opened."""
         with self.user_code():
             if self._is_open:
-                is_exhausted, lag = self._spout.is_exhausted(), self._spout.lag()
-                self._spout.close()
+                try:
+                    is_exhausted, lag = self._spout.is_exhausted(), self._spout.lag()
+                finally:
+                    self._spout.close()
                 with contextlib.suppress(Exception):  # it may commit in close(), and it may have nothing left to ask
                     lag = self._spout.lag()
                 self._at_close = is_exhausted, lag
