@@ -38,7 +38,7 @@ from txtopo.api.data.types import ddl_name
 from txtopo.api.dataset import Dataset
 from txtopo.api.values import KEYED_KINDS
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
+from txtopo.errors import ConfigError, FailedException, FieldsError, InputError, SourceFailure
 from txtopo.text.native import native_text
 
 
@@ -244,7 +244,7 @@ class _DeltaCoordinator(Coordinator):
         start, size, count = self._place, 0, 0
         files: list[dict[str, Any]] = []
         versions: list[int] = []
-        while self.is_ready():
+        while self._is_more_ready(is_begun=bool(files)):
             place, part = self._ahead[0]
             size, count = size + sum(read.size for read in part), count + sum(len(read.files) for read in part)
             if files and (size > self._spout.batch_bytes or count > self._spout.batch_files_max):
@@ -262,6 +262,14 @@ class _DeltaCoordinator(Coordinator):
             "start": list(attrs.astuple(start)),
             "next": list(attrs.astuple(self._place)),
         }
+
+    def _is_more_ready(self, *, is_begun: bool) -> bool:
+        try:
+            return self.is_ready()
+        except FailedException:
+            if not is_begun:
+                raise
+            return False  # what the transaction has already would be in none; the next look tells of the failure
 
     def lag(self) -> Lag:
         """Return the files that are known and that no transaction has."""

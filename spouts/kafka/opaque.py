@@ -86,11 +86,12 @@ class _OpaqueCoordinator(PlanningCoordinator, PartitionedCoordinator):
 
     def rewind(self, txid: int, metadata: Mapping[str, Metadata], undone: Sequence[Mapping[str, Metadata]]) -> bool:
         """Check that Kafka has the records; a published group goes back when the next run begins."""
+        del txid  # of a topology in which this spout may not have begun yet
         begins = {}
         for key in {key: None for each in undone for key in each}:
             topic, number, _, begin = json.loads(key)
             begins[TopicPartition(topic, number)] = metadata[key]["end"] if key in metadata else begin
-        self.planner.check_rewind(begins, is_to_the_start=not txid)
+        self.planner.check_rewind(begins, is_to_the_start=not metadata)
         return True
 
     def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
@@ -112,7 +113,8 @@ class _OpaqueCoordinator(PlanningCoordinator, PartitionedCoordinator):
         self._begun += 1
         spans = self.planner.next_spans()
         return [
-            self._named(partition) for partition in sorted(self.planner.positions if self.planner.must_begin else spans)
+            self._named(partition)
+            for partition in sorted(self.planner.positions if self.planner.must_keep_begins else spans)
         ]
 
     def is_ready(self) -> bool:
@@ -152,7 +154,9 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
         topic, number, identity, begin = partition
         log = self._spout.make_log(self._config, is_shared=True)  # for each batch: attempts run in several threads
         place = TopicPartition(topic, number)
-        start = begin if previous_metadata is None else previous_metadata["end"]
+        start = begins_at = begin if previous_metadata is None else previous_metadata["end"]
+        # Metadata without records makes durable where a new partition begins.
+        nothing = {"start": start, "end": start} if previous_metadata is None else None
         _, tries = epoch_and_try(attempt.attempt)
         takes_what_it_can = tries > 1
         try:
@@ -164,12 +168,11 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
             if not takes_what_it_can:
                 raise
             logger.warning("%s is left for later: %s", place, error)
-            return None
+            return nothing
         end = min(end, start + self._spout.options.records_max)
         if end <= start:
-            # Metadata without records makes durable where a new partition begins, or that its next records are gone.
-            has_moved = previous_metadata is None or start > previous_metadata["end"]
-            return {"start": start, "end": start} if has_moved else None
+            # Metadata without records also makes durable that a partition's next records are gone.
+            return {"start": start, "end": start} if start > begins_at else nothing
         share = KafkaShare(self._spout, log, {topic: identity}, attempt, collector)
         try:
             share.emit([Span(place, start, end)], self._format, _lost)
@@ -178,7 +181,7 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
             if not takes_what_it_can or share.has_emitted:
                 raise
             logger.warning("%s is left for later: %s", place, error)
-            return None
+            return nothing
         return {"start": start, "end": end}
 
     def _end(self, log: KafkaLog, place: TopicPartition, start: int) -> int:

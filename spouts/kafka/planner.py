@@ -4,7 +4,8 @@ These rules ensure that nothing is lost or read twice:
 
 1. A partition that exists at the topology's first look begins where ``first_poll`` says. One that appears later begins
    at its beginning: its records were written while the topology existed. "The latest" means another offset at each
-   start, so a transaction without records makes that offset durable at once.
+   start, so a transaction without records makes that offset durable at once. With other places but the beginning, the
+   first transaction makes durable where each partition begins, also those that it takes nothing of.
 2. Offsets mean nothing in a topic that was deleted and created again. So metadata keeps the topic's id, which the
    driver checks at each look and the executors check after each read.
 3. A log can look shorter for a moment, while its partition changes its leader. If it stays shorter than what was read
@@ -131,14 +132,19 @@ class Planner:
         self._log_starts: Mapping[TopicPartition, int] = {}
         """If lost records are skipped: the first offset that is still there of each partition."""
         self._shorter_since: dict[TopicPartition, float] = {}
-        self._has_begun = options.first_poll.place != "latest"
+        self._has_begun = False
         self._is_checked = False
         """Whether the topics were seen to exist; a topic that disappears after that is waited for."""
 
     @property
     def must_begin(self) -> bool:
         """Whether a transaction must make durable where partitions begin, even without records; see rule 1."""
-        return not self._has_begun and bool(self._partitions)
+        return self._options.first_poll.place == "latest" and self.must_keep_begins
+
+    @property
+    def must_keep_begins(self) -> bool:
+        """Whether the next transaction must make durable where each partition begins; see rule 1."""
+        return not self._has_begun and bool(self._partitions) and self._options.first_poll.place != "earliest"
 
     def transaction_begun(self) -> None:
         """Record that such a transaction exists."""
@@ -165,7 +171,7 @@ class Planner:
         """
         if is_to_the_start and begins and self._options.first_poll.place in {"latest", "group"}:
             raise InputError(
-                f"first_poll is {self._options.first_poll.place!r}, which is another place now than when the topology "
+                f"first_poll is {self._options.first_poll.place!r}, which is another place now than when the spout "
                 "began; go back to its first transaction at most"
             )
         if self._options.on_lost is OnLostRecords.SKIP or not begins:

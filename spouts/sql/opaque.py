@@ -154,8 +154,8 @@ class _OpaqueCoordinator(PartitionedCoordinator):
             self._start = self._opened.now()
             self._is_checked = True
         place = next((each["until"] for each in metadata.values()), None)
-        if place != self._place:
-            self._polled_secs = None
+        if place != self._place:  # after a roll-back there is more than there was at the end
+            self._polled_secs, self._has_ended = None, False
         self._place, self._has_begun, self._has_more = place, False, False
 
     def rewind(self, txid: int, metadata: Mapping[str, Metadata], undone: Sequence[Mapping[str, Metadata]]) -> bool:

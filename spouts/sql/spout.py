@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from spouts.sql.table import INTEGERS, InputTable, OpenedTable
+from spouts.sql.table import INTEGERS, PREPARED, InputTable, OpenedTable
 from state.sql.database import dataset_of_table
 from txtopo.api.arguments import check_positive, check_secs, checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector
@@ -181,7 +181,9 @@ class _SqlCoordinator(Coordinator):
                 self._opened.check_sequence(self._spout.id, self._position)  # rows were deleted, or ids begin again
             self._waiting = None if largest is None else _Largest(largest, self._opened.writers())
         else:
-            writers = self._waiting.writers & self._opened.writers()
+            writers = self._opened.writers()
+            # One that was prepared outlives its server, and has another name after a restart.
+            writers = frozenset(each for each in writers if each in self._waiting.writers or each.startswith(PREPARED))
             self._waiting = attrs.evolve(self._waiting, writers=writers)
         if self._waiting is None:
             self._has_ended = True

@@ -31,6 +31,9 @@ _NO_TEXT = "Could not decode to UTF-8"
 INTEGERS = ("smallint", "integer", "bigint")
 TIMES = ("timestamp with time zone",)
 
+PREPARED = "-1/"
+"""What names begin with of transactions of two phases that a server has found when it started, among its writers."""
+
 _READ_AS = {
     pa.bool_(): ("boolean",),
     pa.int8(): INTEGERS[:1],

@@ -247,6 +247,41 @@ def test_the_spout_is_asked_for_the_input_of_such_a_transaction(command_line, tm
     assert run_bounded(1000) == [1, 2, 500]
 
 
+TWO_SPOUTS = """
+from committers import AppendCommitter
+from spouts import FilesTransactionalSpout, MemoryTransactionalSpout
+from state import DeltaRows
+from txtopo import Fields, TransactionalTopologyBuilder
+
+ROWS = Fields("n: long")
+
+def topology():
+    files = FilesTransactionalSpout("in", ROWS, "json", watch=True, settle_secs=0)
+    builder = TransactionalTopologyBuilder("two", "files", files)
+    builder.add_spout("numbers", MemoryTransactionalSpout([(1,), (2,), (3,), (4,)], ROWS, 1))
+    builder.set_committer_bolt("rows", AppendCommitter("t")).shuffle_grouping("files").shuffle_grouping("numbers")
+    builder.set_state("t", DeltaRows("t", ROWS))
+    return builder.build()
+"""
+
+
+@pytest.mark.slow
+def test_a_spout_is_asked_only_for_what_later_transactions_took_of_it(command_line, tmp_path):
+    """Without input of it they repeat where it was: what the last one that stays has taken may be gone."""
+
+    def run(until):
+        run_inline(load_target("two", {}).topology, Config(group_transactions_max=1), until=until)
+        return sorted(read_table("t").to_pydict()["n"])
+
+    command_line.write_module("two", TWO_SPOUTS)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_text('{"n": 10}\n')
+    assert run(3) == [1, 2, 3, 10]
+    (tmp_path / "in" / "a").rename(tmp_path / "a")
+    command_line.told("rewind", "two", "1", "--yes")
+    assert run(4) == [1, 2, 3, 4, 10]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("gone", "def")
 def test_transactions_that_were_not_committed_have_taken_input_too(command_line, tmp_path, gone):

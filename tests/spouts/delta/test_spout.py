@@ -14,6 +14,7 @@ from deltalake.schema import Field, PrimitiveType
 from pyroaring import BitMap64
 
 from spouts import DeltaTransactionalSpout
+from spouts.delta.table import InputTable
 from state import DeltaRows, DeltaState, read_table
 from tests.state.delta.vector_tables import VectorTable
 from txtopo import Fields
@@ -114,6 +115,25 @@ def test_it_ends_at_the_version_that_was_the_newest(path: str) -> None:
     metadata = coordinator.initialize_transaction(1, None)
     assert coordinator.is_exhausted()
     assert (sorted(numbers_of(spout, metadata)), plan(spout, [metadata])[1]) == ([0, 1], [2])
+
+
+def test_a_failure_amid_the_files_of_a_transaction(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes those that are known, and they are lost to none: nothing says where the first one has begun."""
+    spout = DeltaTransactionalSpout(path, watch=True, poll_secs=0)
+    coordinator = spout.coordinator({}, PlainContext())
+    coordinator.resume(0, None)
+
+    def fails(*_: Any) -> None:
+        raise SourceFailure("the store does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(InputTable, "entry", fails)
+        metadata = coordinator.initialize_transaction(1, None)
+        with pytest.raises(SourceFailure, match="the store does not answer"):
+            coordinator.initialize_transaction(2, metadata)
+    append(path, 2)
+    assert sorted(numbers_of(spout, metadata)) == [0, 1]
+    assert numbers_of(spout, coordinator.initialize_transaction(2, metadata)) == [2]
 
 
 @pytest.mark.parametrize("operation", ["delete", "update", "overwrite"])

@@ -146,6 +146,18 @@ def test_an_end_while_others_write(client: Client) -> None:
     reader.close()
 
 
+def test_a_transaction_that_fails_after_the_end_was_seen(client: Client) -> None:
+    """A run without ``watch`` goes on: the rows of what was rolled back are to be taken again."""
+    client.run("INSERT INTO rows SELECT n, 'row' FROM generate_series(1, 4) AS n")
+    reader = Reader(spout_of(client, settling_secs=0, watch=False))
+    reader.take()
+    assert reader.coordinator.is_exhausted()
+    reader.coordinator.resume(0, {})
+    assert not reader.coordinator.is_exhausted()
+    assert reader.coordinator.is_ready()
+    reader.close()
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["put", "put", "commit", "roll back", "take", "restart"]), st.integers(0, 2)), max_size=30
 )

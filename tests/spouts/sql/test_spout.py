@@ -131,7 +131,7 @@ def test_a_late_row_for_a_table_that_is_a_partition(client: Client) -> None:
 
 @pytest.mark.slow
 def test_a_prepared_transaction_is_waited_for() -> None:
-    """A transaction of two phases that waits for its end is one that may bring its rows yet."""
+    """A transaction of two phases that waits for its end may bring its rows yet, also after its server has failed."""
     with PostgresServer({"max_prepared_transactions": 2}) as server, Client(server.url, "public") as client:
         client.run(MADE)
         spout = spout_of(client)
@@ -140,10 +140,18 @@ def test_a_prepared_transaction_is_waited_for() -> None:
         client.run("PREPARE TRANSACTION 'one'")
         client.is_open = False
         client.run("INSERT INTO rows (what) VALUES ('quick')")
-        begun, ids = plan(spout)
-        assert ids == []
-        client.run("COMMIT PREPARED 'one'")
-        assert plan(spout, begun)[1] == [1, 2]
+        assert plan(spout)[1] == []
+        coordinator, found = spout.coordinator({}, PlainContext()), list[Any]()
+        coordinator.resume(0, None)
+        assert not coordinator.is_ready()
+        server.kill()
+        server.start()
+        assert not coordinator.is_ready()
+        with client.other() as later:
+            later.run("COMMIT PREPARED 'one'")
+        take(coordinator, found)
+        coordinator.close()
+        assert [ids_of(spout, each) for each in found] == [[1, 2]]
 
 
 def test_readers_and_writers_of_other_tables_hold_nothing_up(client: Client) -> None:

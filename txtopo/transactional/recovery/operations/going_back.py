@@ -150,7 +150,8 @@ def checked(
         part, room = metadata_of(to.metadata, spout.id), room_of_spout(root, spout.id)
         with _coordinator(plan, config, spout) as coordinator:
             call_if_there(coordinator, "open_store", store, gathering, room)
-            former = [each[spout.id] for each in undone if spout.id in (each or {})]
+            # Without input of a spout, a transaction has a copy of what the one before has taken, which may stay.
+            former = [each[spout.id] for each, planned in undone if planned.has_input_of(spout.id, each)]
             txid = last_txid_of(spout.id, to.txid, to.metadata)
             if not plan.semantics[spout.id].rewind(coordinator, txid, part, former) and store.children(room):
                 stuck.append(spout.id)

@@ -364,8 +364,10 @@ def refuse_left_behind(subject: RepairSubject, coordinator_state: CoordinatorSta
         )
 
 
-def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> list[Any]:
-    """Return the metadata of the transactions with input that a plan lets begin anew, in order.
+def metadata_after(
+    subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo
+) -> list[tuple[Any, Planned]]:
+    """Return the metadata of the transactions that a plan lets begin anew, and how each was planned, in order.
 
     Not only committed ones have taken input: so have those that are begun in the store, and those of the last group in
     the journal, which may never have been committed. Once the plan is on record, its own part of the journal may be
@@ -406,7 +408,7 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
             "coordinator state and all tables from the same one",
             txid=plan.txid,
         )
-    return [metadata for metadata, planned in (by_txid[txid] for txid in txids_after) if planned.has_input]
+    return [by_txid[txid] for txid in txids_after]
 
 
 @attrs.frozen
