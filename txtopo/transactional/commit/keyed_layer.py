@@ -46,6 +46,11 @@ TXID = "txid"
 
 Mask = npt.NDArray[np.bool_]
 
+_ARROWS_UTC = pa.scalar(0, pa.timestamp("us", tz="UTC")).as_py().tzinfo
+
+_UTC = {id(dt.UTC), id(_ARROWS_UTC), id(None)}
+"""The zones of times as they are read, by identity."""
+
 
 @attrs.define(eq=False)
 class Part:
@@ -330,7 +335,9 @@ def _read_back(values: Sequence[Any], kind: pa.DataType | None) -> Sequence[Any]
         return values
     classes = set(map(type, values)) - {type(None)}
     if pa.types.is_timestamp(kind):
-        is_read = classes <= {dt.datetime} and not any(value.utcoffset() for value in values if value is not None)
+        times = [value for value in values if value is not None] if None in values else values
+        zones = set(map(id, map(operator.attrgetter("tzinfo"), times)))  # by identity: a zone's hash takes 5x as long
+        is_read = classes <= {dt.datetime} and zones <= _UTC
     else:
         is_read = is_exact(values, kind) or (pa.types.is_decimal(kind) and classes <= {decimal.Decimal})
     array = None if is_read else fit_array(values, kind)
