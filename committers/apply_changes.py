@@ -190,8 +190,9 @@ class ApplyChanges(ReducingCommitter, DescribesFolds, ChecksTables):
         return self._key + self._values + self._sequence + Fields(f"{DIFF}: long")
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        """Declare the stream of changes."""
-        declarer.declare_stream(CHANGES, self.changes().with_attempt())
+        """Declare the stream of changes, unless a field has the name of its ``diff``."""
+        if DIFF not in self._row_schema.names:
+            declarer.declare_stream(CHANGES, self.changes().with_attempt())
 
     def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
         """Return the fields that a stream lacks."""

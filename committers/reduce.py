@@ -179,8 +179,9 @@ class ReduceCommitter(ReducingCommitter, DescribesFolds, ChecksTables):
         return self._values
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        """Declare the stream of changes if all fields have types."""
-        if self._values and self._has_no_overrides and self._declared(self._values).has_types:
+        """Declare the stream of changes if all fields have types, and none has the name of its ``diff``."""
+        declared = self._declared(self._values) if self._values and self._has_no_overrides else None
+        if declared is not None and declared.has_types and DIFF not in declared.result_schema.names:
             declarer.declare_stream(CHANGES, self.changes().with_attempt())
 
     def prepare(
@@ -455,6 +456,12 @@ class _Aggregates:
         """Return partials that a combiner has made as :meth:`lifted` does."""
         table = pa.Table.from_batches([rows])
         if self.aggregation.has_types:
+            for name, how in self.reductions.columns:
+                is_wider = pa.types.is_floating(self.aggregation.partial_fields.field(name).type)
+                if how is Reduction.SUM and is_wider and pa.types.is_integer(table[name].type):
+                    # Its values fit, and their sum is rounded as that of doubles is.
+                    at = table.column_names.index(name)
+                    table = table.set_column(at, name, table[name].cast(pa.float64(), safe=False))
             table = self.aggregation.as_partials(table)
         return self._checked(table)
 

@@ -251,7 +251,7 @@ class OpenedMemoryState(OpenedState):
                 return rows
             for key, row in undo.rows.items():
                 if row is None:
-                    del rows[key]
+                    rows.pop(key, None)  # a write may have removed a key that was never there
                 else:
                     rows[key] = row
             last = undo.last_txid

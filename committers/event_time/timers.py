@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import heapq
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -129,27 +130,43 @@ class TimerCommitter(BatchBolt, ICommitter, KeepsByKey):
             self._values.multi_remove(removed)
 
     def _fire(self, watermark: int | None) -> None:
-        # Until there are no more: a timer may set another one that has passed, too.
-        while due := self._due(watermark):
-            for time, *parts in due:
-                key = parts[0] if len(parts) == 1 else tuple(parts)
-                self._values_after([key], lambda key, old, time=time: self.on_timer(key, time, old))
-            if MICROS_MAX in {watermark, self._timers.taken_until()}:
-                self._set = []  # a timer that always sets the next one would never let the run end
-
-    def _due(self, watermark: int | None) -> list[tuple[Any, ...]]:
-        until, (rows, self._set) = self._timers.taken_until(), (self._set, [])
         # The state refuses a row that has expired already, so such a timer fires without having been there.
-        passed = [row for row in rows if until is not None and micros_at(row[-1]) <= until]
-        waiting = [row for row in rows if until is None or micros_at(row[-1]) > until]
+        due, waiting = self._passed(self._timers.taken_until())
         if waiting:
             self._timers.append(waiting)
-        due = {(datetime_at(micros_at(time)), *key) for *key, time in passed}
         if watermark is not None:
             due.update(_rows(self._timers.take_expired(watermark), [EXPIRES, *self._key]))
+        until, fired = self._timers.taken_until(), 0
+        waiting = []
+        queue = [(_order(timer), timer) for timer in due]
+        heapq.heapify(queue)
+        while queue:
+            _, timer = heapq.heappop(queue)
+            due.remove(timer)
+            time, *parts = timer
+            key = parts[0] if len(parts) == 1 else tuple(parts)
+            self._values_after([key], lambda key, old, time=time: self.on_timer(key, time, old))
+            fired += 1
+            if until == MICROS_MAX:
+                self._set = []  # a timer that always sets the next one would never let the run end
+            # One that has passed, too, has its place among the others, as if the watermark had come by in small steps.
+            passed, later = self._passed(until)
+            waiting += later
+            for other in passed - due:
+                due.add(other)
+                heapq.heappush(queue, (_order(other), other))
+        if waiting:
+            self._timers.append(waiting)
+        if watermark is not None:
             self.context.gauge("timers", self._timers.rows_held())
-        self.context.count("fired", len(due))
-        return sorted(due, key=_order)
+        self.context.count("fired", fired)
+
+    def _passed(self, until: int | None) -> tuple[set[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """Take the timers that were set: those for a time up to ``until``, time first, and rows of the others."""
+        rows, self._set = self._set, []
+        passed = [row for row in rows if until is not None and micros_at(row[-1]) <= until]
+        waiting = [row for row in rows if until is None or micros_at(row[-1]) > until]
+        return {(datetime_at(micros_at(time)), *key) for *key, time in passed}, waiting
 
 
 def _order(timer: tuple[Any, ...]) -> tuple[Any, ...]:

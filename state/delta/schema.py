@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import attrs
@@ -211,6 +212,8 @@ class RowFormat:
             if None in part:
                 where = keys[part.index(None)]
                 raise FieldsError(f"state {self.state!r}, key field {name!r}: key {where!r} is null; keys never are")
+            if kind is None and any(isinstance(each, Number) and each != each for each in part):  # noqa: PLR0124 - NaN
+                raise FieldsError(f"state {self.state!r}, key field {name!r}: a key is NaN, which equals no key")
             columns.append(self._column(name, kind, part, keys))
         return columns
 

@@ -316,6 +316,23 @@ def test_a_diff_that_is_null(tmp_path) -> None:
         run_inline(builder.build())
 
 
+def test_a_column_named_diff(tmp_path) -> None:
+    """A table may have one if nobody reads its changes, whose ``diff`` says something else."""
+    fields = Fields("k: string", "diff: long", "at: long")
+    totals = ReduceCommitter("totals", Fields("k: string"), values={"diff": Sum("diff: long")})
+    latest = ApplyChanges(
+        "latest", "gone", key=Fields("k: string"), values=Fields("diff: long"), sequence=Fields("at: long")
+    )
+    spout = MemoryTransactionalSpout({0: [["a", 2, 1], ["a", 3, 2]]}, fields, 1)
+    builder = TransactionalTopologyBuilder("t", "rows", spout)
+    builder.set_committer_bolt("totals", totals).global_grouping("rows")
+    builder.set_committer_bolt("latest", latest).global_grouping("rows")
+    for name, state in (("totals", totals.state), ("latest", latest.state), ("gone", latest.tombstones)):
+        builder.set_state(name, state(tmp_path / name))
+    run_inline(builder.build())
+    assert [read_table(tmp_path / name)["diff"].to_pylist() for name in ("totals", "latest")] == [[5], [3]]
+
+
 @pytest.mark.parametrize("kind", [CountDistinct, Collect])
 def test_as_many_values_as_may_be(tmp_path, kind) -> None:
     """All of a key's values may be others after a transaction: what is taken back is no value that is kept."""

@@ -500,6 +500,15 @@ def test_several_values(tmp_path, monkeypatch, fields, way) -> None:
     assert bool(combined) == (way == "combined" and fields is PRICED)
 
 
+@pytest.mark.parametrize("count", [1_200, 3])
+def test_a_sum_of_integers_as_a_double(count) -> None:
+    """It is rounded as doubles are, also where rows are combined on their way, whose sum no double has."""
+    spout = MemoryTransactionalSpout({0: [["a", 12 * 10**15 // count + 1]] * count}, TYPED, count)
+    words = MemoryState(Fields("word: string"), Fields("n: double"))
+    run_inline(committing(spout, ReduceCommitter("words", "word", values={"n": Sum("n")}), by="word", words=words))
+    assert values_in(words) == {"a": pytest.approx(12e15)}
+
+
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("value", "values", "message"),

@@ -1,15 +1,18 @@
 """MemoryState: the conformance class, and what is its own."""
 
+import math
 import pickle
+from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from state.memory import SNAPSHOT_WRITES_MAX, MemoryState
 from txtopo.api.data.fields import Fields
 from txtopo.api.state import State
 from txtopo.api.values import StateKind, TransactionalValue
-from txtopo.errors import StateAccessError
+from txtopo.errors import FieldsError, StateAccessError
 from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, StatePlace, rows_of
 
 
@@ -72,6 +75,21 @@ def test_a_key_that_is_removed():
     assert opened.multi_get(["a", "b"]) == [None, TransactionalValue(1, 2)]
     assert list(state.items()) == ["b"]
     assert state.snapshot(1).num_rows == 2
+
+
+def test_a_key_that_is_removed_and_was_never_there():
+    """A snapshot from before is as it was."""
+    opened = MemoryState(WORD, COUNT).open("topology", "counts", "life", 1)
+    opened.write(1, {"a": TransactionalValue(1, 1)})
+    opened.write(2, {"b": None})
+    assert rows_of(opened, 1) == [("a", 1, 1)]
+
+
+@pytest.mark.parametrize("key", [math.nan, np.float32("nan"), Decimal("nan")])
+def test_no_key_is_nan(key):
+    """It equals no key, so what is put for it would never be found again."""
+    with pytest.raises(FieldsError, match="a key is NaN"):
+        MemoryState().open("topology", "counts", "life", 1).multi_get([1.5, key])
 
 
 def test_snapshots_go_back_a_bounded_way():

@@ -89,6 +89,22 @@ def test_timers_for_times_that_have_passed(tmp_path: Path, tasks: int) -> None:
     assert fired(tmp_path, *script, tasks=tasks) == dict.fromkeys(keys, "20@2 10@2 5@2 2@2 1@2 0@2") | {"z": "40@3"}
 
 
+class Stepping(Noting):
+    """Each timer sets another one for a second later, up to second 26."""
+
+    def on_timer(self, key: Any, time: dt.datetime, old: Any) -> Any:
+        if time < START + 26 * SECOND:
+            self.set_timer(key, time + SECOND)
+        return super().on_timer(key, time, old)
+
+
+def test_timers_between_others(tmp_path: Path) -> None:
+    """One that has passed when on_timer sets it has its turn by its time: before a later one, and once with it."""
+    script = Planned(0, [at(20, "a", 1), at(20, "a", 4), at(20, "b", 5)]), Planned(1, [at(60, "z", 100)])
+    found = fired(tmp_path, *script, kind=Stepping)
+    assert found == {"a": "21@2 22@2 23@2 24@2 25@2 26@2", "b": "25@2 26@2", "z": ""}
+
+
 class Ticking(Noting):
     """Counts what has fired; each timer sets the next one."""
 

@@ -1,8 +1,10 @@
 """What a transaction changes in a keyed state: in columns and key by key the same, whatever else the group does."""
 
+import datetime as dt
 import operator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 
@@ -105,3 +107,70 @@ def test_in_columns_as_key_by_key(tmp_path_factory, groups, kind, failing) -> No
             assert operator.eq(*(state.multi_get(list("abc")) for state in states))
     assert read_table(path / "t").num_rows == sum(value is not None for value in states[1].multi_get(list("abc")))
     states[0].close()
+
+
+def test_a_null_alone_is_told_and_taken_back(tmp_path) -> None:
+    """A key whose only value is null is there: in columns and key by key, in one group, another one, and one transaction."""
+    value, fold = Fields("top: long"), Reductions((("top", Reduction.MAX),))
+    for state in (DeltaState(tmp_path / "t", KEY, value), MemoryState(KEY, value)):
+        opened, txid, told = state.open("topology", "s", "life", 1), 0, []
+        for group_tops in ([[None]], [[None], [None, 5], [7]]):
+            group = group_state(opened)
+            for tops in group_tops:
+                txid += 1
+                view = group.begin(txid)
+                for top in tops:
+                    rows = pa.table({"k": ["a"], "top": pa.array([top], pa.int64())})
+                    changes = view.reduce_changes(rows, fold)
+                    told.append((changes.was.tolist(), changes.before["top"].to_pylist(), changes.is_there.tolist()))
+                view.check("bolt")
+                view.finish()
+            opened.write(txid, group.writes())
+        assert told == [([was], [before], [True]) for was, before in ((False, None), *3 * [(True, None)], (True, 5))]
+        opened.close()
+
+
+def test_sums_of_doubles_in_a_float(tmp_path) -> None:
+    """Each transaction goes on from what the state keeps, in one group as in several, and when rows are put."""
+    value, fold = Fields("n: float"), Reductions((("n", Reduction.SUM),))
+    for kind in ("fold", "put"):
+        for grouped in (True, False):
+            for state in (DeltaState(tmp_path / f"{kind}-{grouped}", KEY, value), MemoryState(KEY, value)):
+                opened = state.open("topology", "s", "life", 1)
+                group = group_state(opened)
+                for txid, number in enumerate((16777217.0, 1.0, 1.0), 1):
+                    view = group.begin(txid)
+                    rows = pa.table({"k": ["a"], "n": [number]})
+                    if kind == "put" and txid == 1:
+                        view.put_rows(rows)
+                    else:
+                        view.reduce_changes(rows, fold)
+                    view.check("bolt")
+                    view.finish()
+                    if not grouped or txid == 3:
+                        opened.write(txid, group.writes())
+                        group = group_state(opened)
+                assert [stored.value for stored in opened.multi_get(["a"])] == [16777216.0]
+                opened.close()
+
+
+def test_values_in_another_form(tmp_path) -> None:
+    """The next transaction of a group reads what one of the next group does: times in UTC, and Python's numbers."""
+    berlin = dt.timezone(dt.timedelta(hours=2))
+    value = Fields("at: timestamp", "x: double", "n: long", "price: decimal(9,2)")
+    for state in (DeltaState(tmp_path / "t", KEY, value), MemoryState(KEY, value)):
+        opened = state.open("topology", "s", "life", 1)
+        group = group_state(opened)
+        view = group.begin(1)
+        view.put("gone", (None, 1, 2, 3))
+        view.remove("gone")
+        view.put("a", (dt.datetime(2026, 3, 1, 12, tzinfo=berlin), 1, np.int64(5), 2))
+        view.put("b", (None, None, None, None))
+        view.check("bolt")
+        view.finish()
+        found = [group.begin(2).multi_get(["a", "b", "gone"])]
+        opened.write(1, group.writes())
+        found.append(group_state(opened).begin(2).multi_get(["a", "b", "gone"]))
+        within, after = ([each and [(type(v), str(v)) for v in each.value] for each in row] for row in found)
+        assert within == after
+        opened.close()

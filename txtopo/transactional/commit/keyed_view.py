@@ -129,6 +129,7 @@ class KeyedView(TransactionView):
         self._is_by_key = False
         """Whether nothing is left to fold, so that keys may be accessed."""
         self._is_unchecked = False
+        self._has_removed_expired = False
 
     def get(self, key: Key) -> StateValue | None:
         """Return the stored value of one key, including this transaction's write."""
@@ -213,7 +214,8 @@ class KeyedView(TransactionView):
             return is_there
         columns = self._in_columns()
         if columns is None or not columns.put(rows, removed):
-            self.multi_put(dict(self.pairs(rows)))
+            as_kept = self._as_kept
+            self.multi_put({key: as_kept(value) for key, value in self.pairs(rows)})
             if removed is not None:
                 self.multi_remove(joined_columns(list(map(python_values, removed.columns))))
         return is_there
@@ -289,6 +291,11 @@ class KeyedView(TransactionView):
                 return changes
         return self._changed_by_key(rows, function, counted)
 
+    @property
+    def _as_kept(self) -> Callable[[Any], Any]:
+        """What makes of a value of columns the one that the state keeps, for the next transaction of the group."""
+        return _unchanged if self.copying is None else self.copying.copied_in
+
     def _in_columns(self) -> KeyedColumns | None:
         """Return the way in columns if it is open: nothing waits to be folded, and this transaction has put no key."""
         if self._columns is None or self.own or wait(self._group.parts) or wait(self.parts):
@@ -299,11 +306,14 @@ class KeyedView(TransactionView):
     def _changed_by_key(self, rows: pa.Table, function: Callable[[Any, Any], Any], counted: str) -> RowChanges:
         keys, fold = folded_by_key(pairs_of(rows, len(self._group.declared.key)), function)
         befores: dict[Key, Any] = {}
+        as_kept = self._as_kept
 
         def noted(key: Key, old: Any) -> Any:
             befores[key] = old
-            return fold(key, old)
+            return as_kept(fold(key, old))
 
+        self._begin_by_key()
+        own = dict(self.own)
         afters = dict(zip(keys, self.multi_update(keys, noted), strict=True))
         # If the table has this transaction already, so have those below it, and nothing is told of the key.
         changed = list(befores)
@@ -313,15 +323,31 @@ class KeyedView(TransactionView):
         if removed:
             self.multi_remove(removed)
         was = np.array([befores[key] is not None for key in changed], dtype=bool)
+        if len(self._group.declared.value) == 1 and not was.all():
+            was[~was] = self._had_null([key for key in changed if befores[key] is None], own)
         return RowChanges(before, after, was, is_there)
+
+    def _had_null(self, keys: Sequence[Key], own: dict[Key, Any]) -> list[bool]:
+        """Return which keys without a value had null as one when this transaction had put ``own``."""
+        written, self.own = self.own, own
+        try:
+            stored = dict(zip(keys, self.multi_get(keys), strict=True))
+        finally:
+            self.own = written
+        # What an opaque state has of this transaction itself is put anew.
+        return [
+            each is not None and (key in own or getattr(each, "txid", None) != self.txid)
+            for key, each in stored.items()
+        ]
 
     def remove_expired(self) -> pa.Table:
         """Remove the keys that have expired, and return them with their values, in the order of the keys."""
         self._check_running()
         self.probe.step()
         schema, keys = self._group.schema, list(self._group.declared.key)
-        if self._expiry is None or self.until is None:
+        if self._expiry is None or self.until is None or self._has_removed_expired:
             return schema.empty_table()
+        self._has_removed_expired = True  # whatever component asks: each key is told once
         columns = self._in_columns()
         if columns is None:
             self._begin_by_key()
@@ -376,6 +402,7 @@ class KeyedView(TransactionView):
                 part.component = part.component or component
             if self._is_unchecked:
                 self._checked = self._group.check(self.own, self.txid) if self.own else None
+                self.own.update(self._group.read_back(self.own))
                 self._is_unchecked = False
 
     def finish(self) -> None:
@@ -502,3 +529,7 @@ class KeyedView(TransactionView):
 
 def _field(value: Any, fields: Fields, name: str) -> Any:
     return value if len(fields) == 1 else value[fields.index(name)]
+
+
+def _unchanged(value: Any) -> Any:
+    return value

@@ -409,6 +409,18 @@ def test_a_transaction_that_the_table_has_sees_its_own_value(tmp_path: Path) -> 
     assert keys.begin(3).get("a") is None
 
 
+@pytest.mark.parametrize("is_by_key", [False, True], ids=["columns", "by key"])
+def test_what_has_expired_is_told_once(tmp_path: Path, is_by_key: bool) -> None:
+    """Of two components of a transaction that ask for it, the second one gets nothing."""
+    states = opened(declared(tmp_path))
+    put(states, 1, 0, {"a": (1, 0)})
+    put(states, 2, 20, {})
+    view = {name: state.begin(3) for name, state in group_states(states).items()}["keys"]
+    if is_by_key:
+        view.put("b", (1, at(30)))
+    assert [view.remove_expired().num_rows for _ in range(2)] == [1, 0]
+
+
 def test_a_longer_time_to_live_brings_nothing_back(tmp_path: Path) -> None:
     """What has expired stays so, whether upkeep has dropped it or not; what has not lives longer."""
     states = opened(declared(tmp_path, ttl=5))
