@@ -44,7 +44,7 @@ class SpillingCommitter(BatchBolt, ICommitter):
         staging = self.context.staging
         if staging is not None:
             name = f"{self.attempt.txid}-{self.attempt.attempt}-{self.context.this_task_index}"
-            self._files.append(write_rows_file(staging, name, pa.concat_tables(self._rows), keys))
+            self._files += [write_rows_file(staging, name, rows, keys) for rows in _of_each_type(self._rows)]
             self._rows = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -80,9 +80,9 @@ class ReducingCommitter(SpillingCommitter):
             self._reduce()
 
     def _reduce(self) -> None:
-        merged = self._merged(pa.concat_tables(self._rows))
-        self._rows = [] if merged is None else [merged]
-        self._rows_waiting = self._rows_reduced = 0 if merged is None else merged.num_rows
+        merged = map(self._merged, _of_each_type(self._rows))
+        self._rows = [rows for rows in merged if rows is not None]
+        self._rows_waiting = self._rows_reduced = sum(rows.num_rows for rows in self._rows)
 
     def _reduce_to_move(self, keys: Sequence[str]) -> None:
         """Reduce waiting rows that are worth it, and spill many of them to a file."""
@@ -90,3 +90,15 @@ class ReducingCommitter(SpillingCommitter):
             if self._rows_waiting >= self.spill_limits.rows_reduced:
                 self._reduce()
             self._spill(keys)
+
+
+def _of_each_type(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """Return rows in one table, or several: where a state has no types, they have those of the streams."""
+    alike: list[list[pa.Table]] = []
+    for table in tables:
+        same = next((parts for parts in alike if parts[0].schema.equals(table.schema)), None)
+        if same is None:
+            alike.append([table])
+        else:
+            same.append(table)
+    return [pa.concat_tables(parts) for parts in alike]

@@ -500,6 +500,30 @@ def test_several_values(tmp_path, monkeypatch, fields, way) -> None:
     assert bool(combined) == (way == "combined" and fields is PRICED)
 
 
+class Widened(BatchBolt):
+    """Emits what it gets with another type."""
+
+    output_fields = Fields("attempt", "word: string", "n: long")
+
+    def execute(self, tuple):
+        self.collector.emit(tuple.values)
+
+
+@pytest.mark.parametrize("limits", [{}, {"rows_reduced": 1}, {"file_rows": 1}])
+def test_two_streams_of_other_types(limits) -> None:
+    """A state without types takes the rows of both, also if they are many, and so are reduced before, or go by files."""
+    spout = MemoryTransactionalSpout({0: [["a", 5], ["b", 6]]}, Fields("word: string", "n: int"), 2)
+    builder = TransactionalTopologyBuilder("reduce", "spout", spout)
+    builder.set_bolt("widened", Widened()).shuffle_grouping("spout")
+    committer = limited(ReduceCommitter("words", "word", values={"n": Count(), "top": Max("n")}), **limits)
+    by_word = builder.set_committer_bolt("reduce", committer).fields_grouping("spout", Fields("word"))
+    by_word.fields_grouping("widened", Fields("word"))
+    words = MemoryState(Fields("word"), Fields("n", "top"))
+    builder.set_state("words", words)
+    run_inline(builder.build())
+    assert values_in(words) == {"a": (2, 5), "b": (2, 6)}
+
+
 @pytest.mark.parametrize("count", [1_200, 3])
 def test_a_sum_of_integers_as_a_double(count) -> None:
     """It is rounded as doubles are, also where rows are combined on their way, whose sum no double has."""
