@@ -178,6 +178,8 @@ class _DeltaCoordinator(Coordinator):
         self._end: int | None = None
         """The version at which a run without ``watch`` ends."""
         self._polled_secs: float | None = None
+        self._former = (-1, b"")
+        """The version before the one that was looked for last, and its entry, which never changes."""
         self._is_begun = False
         """Whether a transaction has something of the table."""
 
@@ -329,6 +331,7 @@ class _DeltaCoordinator(Coordinator):
                 return self._keyed_at(version).visible(files)
             return files
         entry = self._table.entry(self._identity, version)
+        self._check_former(version - 1)
         if entry is not None and entry.restored is not None and self._goes_past(version):
             return []
         if is_keyed and self._table.changes == "emit":
@@ -339,6 +342,14 @@ class _DeltaCoordinator(Coordinator):
             raise self._table.versions_gone(version)
         self._unread = version + 1
         return self._table.added(entry, is_own=owner is not None)
+
+    def _check_former(self, version: int) -> None:
+        """Refuse another table whose log is as long, or longer, by the entry before the one that was looked for."""
+        content = self._table.content(version) if version >= 0 else None
+        if content is not None:
+            seen, self._former = self._former, (version, content)
+            if seen[0] == version and seen[1] != content:
+                self._table.check_identity(self._table.newest(), self._identity)
 
     def _goes_past(self, turn: int) -> bool:
         """Return whether a version that went back, which is new since the place was gone to, is not the one to read."""

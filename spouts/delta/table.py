@@ -152,16 +152,20 @@ class InputTable:
             InputError: the table was replaced, or its columns do not fit any more.
             SourceFailure: it can't be read now.
         """
+        content = self.content(version)
+        entry = None if content is None else Entry.from_bytes(version, content)
+        if entry is not None and entry.has_schema:
+            self.check_identity(self.newest(), identity)
+        return entry
+
+    def content(self, version: int) -> bytes | None:
+        """Return the log entry of a version; None if it has none. Raises SourceFailure if it can't be read now."""
         try:
-            content = self.location.folder.get(entry_path(version))
+            return self.location.folder.get(entry_path(version))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._unreadable(error) from error
-        entry = Entry.from_bytes(version, content)
-        if entry.has_schema:
-            self.check_identity(self.newest(), identity)
-        return entry
 
     def added(self, entry: Entry, *, is_own: bool) -> list[InputFile]:
         """Return the files that a version adds, in the order of its log entry, or what it changes.

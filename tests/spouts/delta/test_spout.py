@@ -316,6 +316,19 @@ def test_a_table_in_place_of_another(tmp_path: Path, path: str) -> None:
         plan(spout, begun)
 
 
+@pytest.mark.parametrize("versions", [2, 3])
+def test_a_table_in_place_of_another_while_it_is_watched(tmp_path: Path, path: str, versions: int) -> None:
+    """It is refused, too, if it has the next version, or as many as were read: that would look like nothing new."""
+    coordinator = DeltaTransactionalSpout(path, watch=True, poll_secs=0).coordinator({}, PlainContext())
+    coordinator.resume(0, None)
+    coordinator.initialize_transaction(1, None)
+    Path(path).rename(tmp_path / "former")
+    for number in range(versions):
+        append(path, number)
+    with pytest.raises(InputError, match="was replaced"):
+        coordinator.is_ready()
+
+
 def test_a_file_that_was_vacuumed(path: str) -> None:
     """Neither a transaction that runs again nor a rewind goes on without a file that is gone."""
     spout = DeltaTransactionalSpout(path)
