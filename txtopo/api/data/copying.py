@@ -56,6 +56,11 @@ class Copying:
     copied_out: Copy | None
 
 
+def unchanged(value: Any) -> Any:
+    """Return a value that needs no copy."""
+    return value
+
+
 def copied(value: Any) -> Any:
     """Return a deep copy of any value; the same object if it is immutable.
 

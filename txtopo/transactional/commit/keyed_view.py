@@ -7,7 +7,8 @@ somebody asks what a key has, or what a transaction changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NoReturn
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txtopo.api.data.copying import unchanged
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import python_values
 from txtopo.api.map_state import (
@@ -163,9 +165,15 @@ class KeyedView(TransactionView):
     def values_before(self, keys: Sequence[Key]) -> Sequence[Any]:
         """Return the bare value of each key after the transaction before."""
         self._begin_by_key()
-        written, self.own = self.own, {}
-        try:
+        with self._having_put({}):
             return self._befores(keys)[0]
+
+    @contextlib.contextmanager
+    def _having_put(self, own: dict[Key, Any]) -> Iterator[None]:
+        """Look as if this transaction had put ``own``, and nothing else."""
+        written, self.own = self.own, own
+        try:
+            yield
         finally:
             self.own = written
 
@@ -294,7 +302,8 @@ class KeyedView(TransactionView):
     @property
     def _as_kept(self) -> Callable[[Any], Any]:
         """What makes of a value of columns the one that the state keeps, for the next transaction of the group."""
-        return _unchanged if self.copying is None else self.copying.copied_in
+        copying = self.copying
+        return unchanged if copying is None else copying.copied_in
 
     def _in_columns(self) -> KeyedColumns | None:
         """Return the way in columns if it is open: nothing waits to be folded, and this transaction has put no key."""
@@ -313,7 +322,9 @@ class KeyedView(TransactionView):
             return as_kept(fold(key, old))
 
         self._begin_by_key()
-        own = dict(self.own)
+        # A value of one field may be null, and is then told from no value by what was put before.
+        may_be_null = len(self._group.declared.value) == 1
+        own = {key: self.own[key] for key in keys if key in self.own} if may_be_null else {}
         afters = dict(zip(keys, self.multi_update(keys, noted), strict=True))
         # If the table has this transaction already, so have those below it, and nothing is told of the key.
         changed = list(befores)
@@ -323,17 +334,14 @@ class KeyedView(TransactionView):
         if removed:
             self.multi_remove(removed)
         was = np.array([befores[key] is not None for key in changed], dtype=bool)
-        if len(self._group.declared.value) == 1 and not was.all():
+        if may_be_null and not was.all():
             was[~was] = self._had_null([key for key in changed if befores[key] is None], own)
         return RowChanges(before, after, was, is_there)
 
     def _had_null(self, keys: Sequence[Key], own: dict[Key, Any]) -> list[bool]:
         """Return which keys without a value had null as one when this transaction had put ``own``."""
-        written, self.own = self.own, own
-        try:
+        with self._having_put(own):
             stored = dict(zip(keys, self.multi_get(keys), strict=True))
-        finally:
-            self.own = written
         # What an opaque state has of this transaction itself is put anew.
         return [
             each is not None and (key in own or getattr(each, "txid", None) != self.txid)
@@ -529,7 +537,3 @@ class KeyedView(TransactionView):
 
 def _field(value: Any, fields: Fields, name: str) -> Any:
     return value if len(fields) == 1 else value[fields.index(name)]
-
-
-def _unchanged(value: Any) -> Any:
-    return value

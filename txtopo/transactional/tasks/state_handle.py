@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txtopo.api.data.copying import Copy, Copying
+from txtopo.api.data.copying import Copy, Copying, unchanged
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import in_utc
 from txtopo.api.map_state import MapState, Updater, folded_by_key, of_key_and_old
@@ -110,8 +110,8 @@ class StateHandle(MapState, Local):
         copying = None if view is None else view.copying
         self._key = None if view is None else _keys_in_utc(view.key_fields)
         self._is_copied = copying is not None or self._key is not None
-        self._copied_in = _unchanged if copying is None else copying.copied_in
-        self._copied_out = _unchanged if copying is None else copying.copied_out or _unchanged
+        self._copied_in = unchanged if copying is None else copying.copied_in
+        self._copied_out = unchanged if copying is None else copying.copied_out or unchanged
         self._over: tuple[TransactionAttempt, RecordLate] | None = None
 
     def end(self, attempt: TransactionAttempt, record_late: RecordLate) -> None:
@@ -302,10 +302,6 @@ def _keys_in_utc(fields: Fields) -> Callable[[Key], Key] | None:
         return tuple(in_utc(part) if is_moment else part for part, is_moment in zip(key, moments, strict=True))
 
     return whole
-
-
-def _unchanged(value: Any) -> Any:
-    return value
 
 
 def attempt_origin(component: str, attempt: TransactionAttempt) -> dict[str, Any]:
