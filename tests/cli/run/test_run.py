@@ -1,5 +1,6 @@
 """``txtopo run``, as a process of its own."""
 
+import gc
 import os
 import pathlib
 import re
@@ -137,6 +138,13 @@ def test_until_ends_a_run_and_results_are_shown(command_line, spark, mode):
     assert (result.exit_code, result.stderr) == (0, "")
     assert "the requested transaction is committed; 2 transactions" in result.stdout
     assert result.stdout.endswith("16 tuples in total; the table is out/global_count\n")
+
+
+def test_what_a_run_leaves_is_collected_as_before(command_line):
+    """Called in a process that goes on, the command keeps none of its objects from the collector."""
+    before = gc.get_freeze_count()
+    command_line.told("run", "examples.global_count", "--until", "1")
+    assert gc.get_freeze_count() == before
 
 
 @pytest.mark.parametrize("folder", ["words", "s3://bucket/words"])

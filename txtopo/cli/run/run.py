@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -96,7 +97,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     """
     if real_time:
         target = _in_real_time(target)
-    gc.freeze()  # modules live as long as the process; collecting them at exit would take 0.3 s
+    atexit.register(gc.freeze)  # to collect at exit what ends with the process anyway would take 0.3 s
     console = Console()
     _log_to(console, target.config, LOG_LEVELS[log_level])
     with _observed(target, address, page, console) as observed:
