@@ -13,9 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from typing import TypeVar
 
 from txtopo.errors import InternalError, StalledCommit
 from txtopo.transactional.core.events import Event, Fenced
+
+T = TypeVar("T")
 
 STEPS_MAX = 8
 """How many steps of a group, such as writes of its tables, are made at the same time."""
@@ -105,12 +108,11 @@ class Threads(ABC):
         """Wait for the commit work unless abandoned, cancel the jobs, and wait for them, calling ``while_waiting``."""
 
 
-def completed(work: Callable[[], None]) -> Future[None]:
+def completed(work: Callable[[], T]) -> Future[T]:
     """Do work at once; return how it has ended."""
-    ended: Future[None] = Future()
+    ended: Future[T] = Future()
     try:
-        work()
-        ended.set_result(None)
+        ended.set_result(work())
     except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
         ended.set_exception(error)
     return ended
