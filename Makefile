@@ -83,14 +83,14 @@ test long: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(absp
 # Style and types come first: they take seconds, and a slip in them should not cost the time of the tests; what the tests need
 # is made beside them. What could not be tested here is said last.
 #
-# CI says what else belongs into the queue, FIRST what takes long, and LAST. The parts are in the order of the time that they took,
-# but for one that waits for a browser most of the time.
+# CI says what else belongs into the queue, FIRST what takes long, which waits for neither, and LAST. The parts are in the order
+# of the time that they took, but for one that waits for a browser most of the time.
 JOBS := 3
 # What is not a test runs before them: the tenth of a day is one process, and would be the last one for minutes.
 test-with-spark test-with-kafka $(PARTS): NICE := nice -n 5
+test-with-spark test-with-kafka $(PARTS) $(LAST): | lint $(CLASSES) browser
 test:
-	$(call side_by_side,3,$(CLASSES) lint browser)
-	$(call side_by_side,$(JOBS),$(FIRST) test-with-spark test-with-kafka $(PARTS) $(LAST))
+	$(call side_by_side,$(JOBS),$(FIRST) lint $(CLASSES) browser test-with-spark test-with-kafka $(PARTS) $(LAST))
 	@sed -n 's/^SKIPPED.*\(not tested: .*\)/\1/p' $(LOGS)/test-*.log | sort -u
 
 # What a tenth of a day of history costs, 43,200 commit groups at five a second, by a simulated clock, with rows so small that
