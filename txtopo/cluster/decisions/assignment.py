@@ -282,10 +282,16 @@ class _Round:
         if old is None:
             if is_ready:  # without code a supervisor would hold a slot and fetch in vain
                 self._waiting.append(_Waiting(topology, None, frozenset(), (), "new"))
-        elif ending is not None:
+        elif ending is not None and ending.kind is EndingKind.FINISHED:
             self._consider_ending(topology, old, ending)
         elif old.revision != topology.revision:
+            # However the driver of the former one has ended: this one may have other settings.
             self._waiting.append(_Waiting(topology, old, frozenset(), (), "rebalanced"))
+        elif ending is not None and topology.status is Status.REBALANCING:
+            self._used.add(old.place)
+            self.decisions.append(Apply(topology.id, Request(Event.DO_REBALANCE)))  # there is no driver to wait for
+        elif ending is not None:
+            self._consider_ending(topology, old, ending)
         elif is_alive:
             self._used.add(old.place)
         else:
