@@ -20,6 +20,7 @@ import datetime as dt
 import decimal
 import math
 import numbers
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from operator import attrgetter, itemgetter
@@ -32,6 +33,7 @@ import pyarrow.compute as pc
 
 from txtopo.api.data.types import ddl_name, python_values
 from txtopo.columnar.column_bytes import to_bytes
+from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import FieldsError
 from txtopo.text.suggestions import did_you_mean
 
@@ -46,6 +48,10 @@ _FLOAT_32_MIN = 2.0**-150
 
 _DECIMAL_DIGITS_MAX = 76
 """The digits of Arrow's largest decimal."""
+
+AT_ONCE_MAX = 1_000
+"""The number of nested values converted at a time; that takes a second if they are large, so progress is reported
+after each portion."""
 
 _SMALL_END = 1 << 31
 """Numbers of at most 32 bits are built from bytes."""
@@ -165,7 +171,12 @@ def is_exact(values: Iterable[Any], kind: pa.DataType) -> bool:
 
 def as_read(values: Sequence[Any], kind: pa.DataType) -> Sequence[Any]:
     """Return values that fit as they are read back; the same if all have that form already, which is found first."""
+    if pa.types.is_nested(kind) and len(values) > AT_ONCE_MAX:
+        portions = [values[start : start + AT_ONCE_MAX] for start in range(0, len(values), AT_ONCE_MAX)]
+        read = [as_read(portion, kind) for portion in portions]
+        return values if all(map(operator.is_, portions, read)) else list(chain.from_iterable(read))
     array = None if _are_as_read(values, kind) else fit_array(values, kind)
+    current_probe().step()
     return values if array is None else python_values(array)
 
 
@@ -327,7 +338,9 @@ def _is_real(value: Any, kind: pa.DataType) -> bool:
         return False
     if not pa.types.is_float32(kind):
         return True
-    magnitude: Any = abs(value.item() if isinstance(value, np.floating) else value)
+    magnitude: Any = abs(value)
+    if isinstance(magnitude, np.generic):  # which would compare in its own type
+        magnitude = magnitude.item()
     return not (_FLOAT_32_MAX <= magnitude < math.inf or 0 < magnitude <= _FLOAT_32_MIN)
 
 

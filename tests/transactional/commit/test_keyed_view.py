@@ -128,6 +128,16 @@ def test_a_null_alone_is_told_and_taken_back(tmp_path) -> None:
         opened.close()
 
 
+def test_new_keys_are_looked_up_once(monkeypatch) -> None:
+    """A key that is told for the first time is read from the state once, where its one value may be null."""
+    opened = MemoryState(KEY, Fields("top: long")).open("topology", "s", "life", 1)
+    asked, read = [], opened.multi_get
+    monkeypatch.setattr(opened, "multi_get", lambda keys: asked.append(list(keys)) or read(keys))
+    view = group_state(opened).begin(1)
+    view.reduce_changes(pa.table({"k": ["a", "b"], "top": [1, 2]}), Reductions((("top", Reduction.MAX),)))
+    assert asked == [["a", "b"]]
+
+
 def test_sums_of_doubles_in_a_float(tmp_path) -> None:
     """Each transaction goes on from what the state keeps, in one group as in several, and when rows are put."""
     value, fold = Fields("n: float"), Reductions((("n", Reduction.SUM),))

@@ -278,9 +278,7 @@ class KeyedLayer(GroupState):
             columns = split_columns(list(put.values()), len(kinds))
         except (TypeError, ValueError):  # a state of somebody's own takes other values than tuples
             return {}
-        read = [
-            column if kind is None else as_read(column, kind) for column, kind in zip(columns, kinds, strict=True)
-        ]
+        read = [column if kind is None else as_read(column, kind) for column, kind in zip(columns, kinds, strict=True)]
         if all(map(operator.is_, read, columns)):
             return {}
         return dict(zip(put, joined_columns(read), strict=True))
