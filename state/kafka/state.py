@@ -285,8 +285,8 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
             if misfit is not None:
                 raise StateFailure(
                     f"topic {self._marks.topic!r} of {self.declared.servers} takes a record of transaction "
-                    f"{part[TXID_FIELD][misfit[0]]} no more, which is decided: {misfit[1]}. Change the topic so that it "
-                    "takes it, with kafka-configs.sh or kafka-topics.sh; it is published then"
+                    f"{part[TXID_FIELD][misfit[0]]} no more, which is decided: {misfit[1]}. Let the topic take it, "
+                    "with kafka-configs.sh or kafka-topics.sh; it is published then"
                 )
 
     def _topic_gone(self) -> str:
