@@ -185,6 +185,7 @@ def test_a_bug_at_the_first_try_carries_no_story(tmp_path, command_line):
     assert "what happened" not in str(caught.value)
     text = explained(command_line, tmp_path, 3)
     assert "attempt 1 failed in 'check': ValueError: a bug" in text
+    assert "Traceback" not in text
     assert "without an answer" not in text
 
 
