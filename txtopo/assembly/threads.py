@@ -55,8 +55,8 @@ class Threads(ABC):
         """Return seconds of processor time of the calling thread."""
 
     @abstractmethod
-    def sleep(self, duration_secs: float) -> None:
-        """Pause the calling work."""
+    def sleep(self, duration_secs: float, until: Sequence[Future[None]] = ()) -> None:
+        """Pause the calling work, no longer than ``until`` one of some has ended."""
 
     @abstractmethod
     def submit(self, role: Role, work: Callable[[], None]) -> None:
@@ -145,9 +145,12 @@ class ThreadPools(Threads):
         """Return the processor time of the calling thread, by the system."""
         return time.thread_time()
 
-    def sleep(self, duration_secs: float) -> None:
+    def sleep(self, duration_secs: float, until: Sequence[Future[None]] = ()) -> None:
         """Pause the calling thread."""
-        time.sleep(duration_secs)
+        if until:
+            concurrent.futures.wait(until, duration_secs, concurrent.futures.FIRST_COMPLETED)
+        else:
+            time.sleep(duration_secs)
 
     def submit(self, role: Role, work: Callable[[], None]) -> None:
         """Queue work for one of the role's threads."""

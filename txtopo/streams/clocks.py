@@ -66,7 +66,7 @@ def clock_of_both(graph: Graph, name: str, clocks: Sequence[Clock]) -> Step:
     clock_id = f"{name}-clock"
     settings: dict[Port, Mapping[str, Any]] = {}
     for own in clocks:
-        for port in (part for port in own.step.inputs for part in parts_of(port)):
+        for port in parts_of(own.step.inputs[0]):
             has_another = any(port.step is each.step and own.settings != settings[each] for each in settings)
             settings[_again(graph, port) if has_another else port] = own.settings  # a component has one time
     at_end = all(own.step.component.at_end for own in clocks)

@@ -348,7 +348,7 @@ class Supervisor:
             return
         self._lose(worker)  # if the end of its channel was not seen yet
         cause = worker.error or error
-        if worker.has_stopped or self._phase is not RunPhase.WORKING:
+        if worker.has_stopped or self._phase is RunPhase.STOPPING:
             worker.state = WorkerState.ENDED
             if worker.error is not None:
                 self._do(actions.Warn(f"worker {worker.number} did not end in good order: {first_line(worker.error)}"))

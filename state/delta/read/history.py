@@ -28,9 +28,9 @@ from deltalake import DeltaTable
 
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
-from state.delta.read.look import FoundRows, look_for
 from state.delta.read.points import ShownPoints, TableVersions
 from state.delta.read.reading import StoredRows
+from state.delta.read.row_search import FoundRows, find_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.values import ROWS_KINDS, StateKind
@@ -182,7 +182,7 @@ class FoundTable:
 
     def find(self, keys: Sequence[str], txid: int | None, limit: int | None, *, is_exact: bool = True) -> FoundRows:
         """Return some of its rows; see :func:`look_up`."""
-        return self._read(txid, lambda stored: look_for(stored, keys, limit), is_exact=is_exact)
+        return self._read(txid, lambda stored: find_rows(stored, keys, limit), is_exact=is_exact)
 
     def _read(self, txid: int | None, read: Callable[[StoredRows], T], *, is_exact: bool, live: bool = False) -> T:
         location, latest, versions = self._location, self._latest, self._versions

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from state.delta.read.consistent import look_at_tables, read_points
 from state.delta.read.history import look_up
-from state.delta.read.look import FoundRows
 from state.delta.read.points import ShownPoints
+from state.delta.read.row_search import FoundRows
 from state.delta.schema import TXID_FIELD
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, format_option
 from txtopo.cli.console import Console, table_console

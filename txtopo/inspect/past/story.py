@@ -231,7 +231,8 @@ def _pending(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) ->
 def _failure(failure: HistoryEntry, writer: Writer, snapshot: Snapshot) -> str:
     attempt = "" if failure.attempt is None else attempt_words(failure.attempt.attempt)
     where = "" if failure.component is None else f" in component {failure.component!r}"
-    reason = cut(" ".join(failure.own_reason.split()), METADATA_CHARACTERS_MAX)
+    reason = failure.own_reason.partition("\nTraceback ")[0]
+    reason = cut(" ".join(reason.split()), METADATA_CHARACTERS_MAX)
     return f"{attempt}{where}, at {_time_of(writer, snapshot, failure.at_ms)}: {reason}"
 
 

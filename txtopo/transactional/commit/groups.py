@@ -39,8 +39,8 @@ from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.commit.ahead import Ahead, AheadThreads, Following
 from txtopo.transactional.commit.entries import input_ranges, journal_entry
 from txtopo.transactional.commit.gathering import Gathering
-from txtopo.transactional.commit.keeping import PointKeeper
 from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases
+from txtopo.transactional.commit.point_keeper import PointKeeper
 from txtopo.transactional.commit.tries import state_failure_below, tries
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
 from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken

@@ -1,4 +1,4 @@
-"""Look for rows in a table: those of a key, or the first ones, of which no more are held in memory than are shown.
+"""Find rows of a table: those of a key, or the first ones, of which no more are held in memory than are shown.
 
 Where a table's files can be read one by one, what is not wanted of them is not read:
 
@@ -33,7 +33,7 @@ _CUT_TEXT_MIN = 32
 
 @attrs.frozen
 class FoundRows:
-    """The rows of a table that were looked for."""
+    """The rows of a table that were found."""
 
     first: pa.Table
     """The first ones, in the order of their columns."""
@@ -46,7 +46,7 @@ class FoundRows:
     """
 
 
-def look_for(stored: StoredRows, keys: Sequence[str] = (), limit: int | None = None) -> FoundRows:
+def find_rows(stored: StoredRows, keys: Sequence[str] = (), limit: int | None = None) -> FoundRows:
     """Return rows of a table, at most ``limit``: those of a key, a text for each of the first columns, or of all keys.
 
     Raises:
@@ -55,7 +55,7 @@ def look_for(stored: StoredRows, keys: Sequence[str] = (), limit: int | None = N
     values, first = _wanted(stored.schema, keys), FirstRows(stored.schema, limit)
     files = _Files.of(stored)
     if files is not None:
-        last = files.look_for(values, first)
+        last = files.find_rows(values, first)
         return FoundRows(first.rows(), first.seen if values else files.total, files.total, last)
     total, last = 0, None
     for rows in stored.batches():
@@ -176,7 +176,7 @@ class _Files:
         """The number of rows."""
         return sum(file.live for file in self.files)
 
-    def look_for(self, values: Mapping[str, pa.Scalar], first: FirstRows) -> int | None:
+    def find_rows(self, values: Mapping[str, pa.Scalar], first: FirstRows) -> int | None:
         """Give those of some keys, or of all, to ``first``; return the last transaction of any row."""
         last: int | None = None
         for file in self.files:
