@@ -47,8 +47,8 @@ def _known(target: OutputFolder | Target) -> Known:
 
 def _metadata_dir(target: OutputFolder | Target) -> tuple[Folder, str]:
     if isinstance(target, OutputFolder):
-        both = (target.folder.below(METADATA_DIR), target.folder)
-        with_snapshot = (folder for folder in both if topologies_with_snapshot(snapshots_in(folder)))
+        folders = (target.folder.below(METADATA_DIR), target.folder)
+        with_snapshot = (folder for folder in folders if topologies_with_snapshot(snapshots_in(folder)))
         metadata_dir = next(with_snapshot, None) or metadata_dir_below(target.folder)  # a run may keep no journal
         known = {*topologies_with_journal(metadata_dir), *topologies_with_snapshot(snapshots_in(metadata_dir))}
         return metadata_dir, chosen(target.folder, sorted(known), target.topology_id)

@@ -118,8 +118,8 @@ class Kept:
         """List the files of a table, and read the log's entries of its points; no rows are read."""
         owner = Owner.of(table)
         # Besides our own there may be files that others have put elsewhere: beside the log, and where their rows are.
-        others = (file.path.rpartition("/")[0] for file in files_of(location, table).values())
-        items = [item for below in {"", DATA_FOLDER, LOG_FOLDER, *others} for item in location.folder.list(below)]
+        foreign = (file.path.rpartition("/")[0] for file in files_of(location, table).values())
+        items = [item for below in {"", DATA_FOLDER, LOG_FOLDER, *foreign} for item in location.folder.list(below)]
         points = None if owner is None else TableVersions(location, table, owner).points()
         return cls(len(items), sum(item.size for item in items), points)
 
@@ -153,10 +153,10 @@ def states(
     paths = {} if end is None else {name: table_path(metadata_dir, table) for name, table in end.header.tables.items()}
     found = []
     for name in dict.fromkeys([*described, *paths]):
-        own = described.get(name, {})
-        path = paths.get(name) or own.get("path") or ""
-        declared = {field: own.get(field) for field in ("kind", "key", "value")}
-        table = StateTable(name, class_=own.get("class"), path=without_secrets(path), **declared)
+        declaration = described.get(name, {})
+        path = paths.get(name) or declaration.get("path") or ""
+        declared = {field: declaration.get(field) for field in ("kind", "key", "value")}
+        table = StateTable(name, class_=declaration.get("class"), path=without_secrets(path), **declared)
         found.append(_measured(table, path, kept) if path else table)
     return found, why
 
