@@ -147,8 +147,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
             if description.last_txid is not None and description.last_txid >= txid:  # it is visible
                 return None
             files = files_of(self._location, self._newest(), self._partition_by)
-            needed = files.values() if "rows" in note else needed_in(note, files)
-            missing = DataFolder(self._location).missing(needed)
+            missing = DataFolder(self._location).missing(needed_in(note, files))
             if missing is not None:
                 return f"which needs {missing}"
             if self._declared.kind in ROWS_KINDS:  # its rows are computed from no others

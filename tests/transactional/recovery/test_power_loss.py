@@ -15,7 +15,14 @@ from tests.harness.history.clock import SimulatedClock
 from tests.state.delta.delta_tables import merge_at_once, sized_tables
 from tests.transactional.recovery.divergences import keep_notes_beside
 from tests.transactional.recovery.power_loss import STORE, Disk
-from tests.transactional.recovery.three_states import CONFIG, EXECUTORS_CONFIG, expected_rows, tables_in, topology
+from tests.transactional.recovery.three_states import (
+    CONFIG,
+    EXECUTORS_CONFIG,
+    REAL_TIME_CONFIG,
+    expected_rows,
+    tables_in,
+    topology,
+)
 from tests.variants import variants
 from txtopo import Fields
 from txtopo.failpoints import armed
@@ -27,7 +34,7 @@ WAYS = pytest.mark.parametrize(
     ("config", "vectors"),
     [
         pytest.param(config, vectors, id=f"{place}, {'vectors' if vectors else 'files'}")
-        for place, config in (("driver", CONFIG), ("executors", EXECUTORS_CONFIG))
+        for place, config in (("driver", CONFIG), ("real-time", REAL_TIME_CONFIG), ("executors", EXECUTORS_CONFIG))
         for vectors in (False, True)
     ],
 )
@@ -112,7 +119,9 @@ def test_after_upkeep(tmp_path, disk, monkeypatch, are_entries_lucky, vectors):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [CONFIG, EXECUTORS_CONFIG], ids=["driver", "executors"])
+@pytest.mark.parametrize(
+    "config", [CONFIG, REAL_TIME_CONFIG, EXECUTORS_CONFIG], ids=["driver", "real-time", "executors"]
+)
 @pytest.mark.parametrize("every", variants(41, long=[5]))
 def test_anywhere_while_segments_are_merged(tmp_path, disk, monkeypatch, config, every):
     """The power fails with files of writes, of merges and of deletion vectors on disk, with or without their names."""
