@@ -377,7 +377,8 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows, NotesR
     def _made(self, txid: int, writes: RowWrites) -> Any:
         """Write rows, and what becomes of the files that they touch: which rows are dead, or the others once more."""
         keys, data, files = list(self._rows.key), self._data, self._head.files
-        gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(keys)
+        gone = writes.rows.select(keys)
+        gone = gone.filter(pc.is_null(writes.rows[TXID_FIELD])) if writes.rows_removed else gone.slice(0, 0)
         replacement = self._cache.mirror.of(self._head).replaced(
             writes.rows, with_vectors=self.declared.deletion_vectors
         )
