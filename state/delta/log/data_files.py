@@ -171,6 +171,7 @@ def _repetitive(rows: pa.Table, columns: _Columns, sampled: dict[Any, set[str]])
 
     ``sampled`` has what was found in earlier files of the table, by columns and size: to look takes a third of the time
     in which a small file is encoded.
+
     Zero stands for both of its signs, but Spark looks for its bits in a dictionary, and skips rows that have the other
     zero. So a column with a zero has none, nor have nested columns beside it, whose parts can't be chosen by name.
     """

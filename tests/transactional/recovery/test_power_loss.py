@@ -136,6 +136,28 @@ def test_anywhere_while_segments_are_merged(tmp_path, disk, monkeypatch, config,
         )
 
 
+@pytest.mark.parametrize(
+    ("config", "noted"),
+    [(CONFIG, set()), (REAL_TIME_CONFIG, {"totals", "latest", "folded"})],
+    ids=["driver", "real-time"],
+)
+def test_a_decided_group_is_finished_from_its_note(tmp_path, config, noted):
+    """It has the rows of keyed tables in real-time mode, where nothing of them is on the disk yet; else their files."""
+    folder = tmp_path / "out"
+    with dying("group.decide.after", 2):
+        run_inline(topology(folder, 24), config)
+    store = SqliteStore(folder / "_txtopo" / STORE)
+    known = CoordinatorState(store, None, "interrupted")
+    group, committed = known.group(), known.committed().txid
+    store.close()
+    assert {name for name, note in group.notes.items() if "rows" in note} == noted
+    files = {name: list((folder / name / "_data").glob(f"*-{group.last}-*")) for name in group.states}
+    assert {name for name in group.states if not files[name]} == noted
+    assert tables_in(folder) == expected_rows(committed)
+    run_inline(topology(folder, 24), config)
+    assert tables_in(folder) == expected_rows(24)
+
+
 LOOK_SECS = 100
 """By so much the clock goes on at each look: a group takes some minutes."""
 
