@@ -766,6 +766,34 @@ def test_join_of_streams(flow):
     assert [row["id"] for row in late] == [9]
 
 
+def test_the_clock_of_a_join(flow):
+    """It waits for all that the clocks of both streams wait for, whatever is left of these rows and fields."""
+    one = flow.source("one", memory([order(1, 0), order(2, 60), order(3, 120)], size=1))
+    other = flow.source("other", memory([order(4, 0), order(5, 1), order(6, 30)], size=1))
+    both = one.union(other).event_time("at", delay="0s", partition="shop").select("id", "at")
+    joined = both.join(
+        payments(flow, (9, 0), (9, 100), (9, 200)).filter("sum < 0"), {"id": "order"}, upper="1s", how="left"
+    )
+    joined.append("joined")
+    joined["left_late"].append("late")
+    joined, late = ran(flow, "joined", "late")
+    assert [row["id"] for row in joined] == [1, 4, 5]
+    assert late == []
+
+
+def test_a_join_by_two_times_of_a_stream(flow):
+    """A stream is joined with itself by another time; the clock of both goes with the one that is behind."""
+    rows = [(number, T + 60 * number * SECOND, T + number * SECOND) for number in range(4)]
+    deliveries = flow.source("rows", memory(rows, Fields("id: long", "sent: timestamp", "ordered: timestamp"), 1))
+    left, right = (deliveries.event_time(name, delay="0s", name=name) for name in ("sent", "ordered"))
+    joined = left.join(right, "id", lower="-1h", upper="0s", rename={"sent": "s", "ordered": "o"})
+    joined.append("pairs")
+    joined["right_late"].append("late")
+    pairs, late = ran(flow, "pairs", "late")
+    assert [row["id"] for row in pairs] == [0, 1, 2, 3]
+    assert late == []
+
+
 def test_join_names(flow):
     """A join has the names of both streams, and the clock of one if both have the same."""
     timed = flow.source("orders", memory(ROWS)).event_time("at", delay="10s")

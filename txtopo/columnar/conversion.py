@@ -20,6 +20,7 @@ import datetime as dt
 import decimal
 import math
 import numbers
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from operator import attrgetter, itemgetter
@@ -30,8 +31,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.api.data.types import ddl_name
+from txtopo.api.data.types import ddl_name, python_values
 from txtopo.columnar.column_bytes import to_bytes
+from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import FieldsError
 from txtopo.text.suggestions import did_you_mean
 
@@ -46,6 +48,10 @@ _FLOAT_32_MIN = 2.0**-150
 
 _DECIMAL_DIGITS_MAX = 76
 """The digits of Arrow's largest decimal."""
+
+AT_ONCE_MAX = 1_000
+"""The number of nested values converted at a time; that takes a second if they are large, so progress is reported
+after each portion."""
 
 _SMALL_END = 1 << 31
 """Numbers of at most 32 bits are built from bytes."""
@@ -162,6 +168,53 @@ def is_exact(values: Iterable[Any], kind: pa.DataType) -> bool:
     rule_class = _own_class(kind)
     return rule_class is not None and set(map(type, values)) <= {rule_class, type(None)}
 
+
+def as_read(values: Sequence[Any], kind: pa.DataType) -> Sequence[Any]:
+    """Return values that fit as they are read back; the same if all have that form already, which is found first."""
+    if pa.types.is_nested(kind) and len(values) > AT_ONCE_MAX:
+        portions = [values[start : start + AT_ONCE_MAX] for start in range(0, len(values), AT_ONCE_MAX)]
+        read = [as_read(portion, kind) for portion in portions]
+        return values if all(map(operator.is_, portions, read)) else list(chain.from_iterable(read))
+    array = None if _are_as_read(values, kind) else fit_array(values, kind)
+    current_probe().step()
+    return values if array is None else python_values(array)
+
+
+def _are_as_read(values: Sequence[Any], kind: pa.DataType) -> bool:
+    classes = set(map(type, values))
+    if type(None) in classes:
+        classes.discard(type(None))
+        values = [value for value in values if value is not None]
+    rule_class = _own_class(kind)
+    if rule_class is not None or not classes:
+        return classes <= {rule_class}
+    if pa.types.is_timestamp(kind):  # zones by identity: a zone's hash takes 5x as long
+        return classes == {dt.datetime} and set(map(id, map(attrgetter("tzinfo"), values))) <= _UTC
+    if pa.types.is_decimal(kind):
+        unit = decimal.Decimal(1).scaleb(-kind.scale)
+        is_kept = classes == {decimal.Decimal} and all(map(unit.same_quantum, values))
+        return is_kept and not any(value.is_signed() for value in values if not value)
+    if pa.types.is_floating(kind):  # of 32 bits
+        exact = np.array(values if classes == {float} else [])
+        return classes == {float} and np.array_equal(exact.astype(np.float32), exact, equal_nan=True)
+    if pa.types.is_list(kind):
+        return classes == {list} and _are_as_read(list(chain.from_iterable(values)), kind.value_type)
+    if classes != {dict}:
+        return False
+    if pa.types.is_map(kind):
+        parts: Any = [(chain.from_iterable(values), kind.key_type)]
+        parts.append((chain.from_iterable(map(dict.values, values)), kind.item_type))
+    else:
+        if set(map(tuple, values)) != {tuple(field.name for field in kind)}:
+            return False
+        parts = [(map(itemgetter(field.name), values), field.type) for field in kind]
+    return all(_are_as_read(list(part), of) for part, of in parts)
+
+
+_ARROWS_UTC = pa.scalar(0, pa.timestamp("us", tz="UTC")).as_py().tzinfo
+
+_UTC = {id(dt.UTC), id(_ARROWS_UTC), id(None)}
+"""The zones of times as they are read, by identity."""
 
 _INFERRED = frozenset({pa.string(), pa.bool_()})
 """The types that Arrow finds only where all values are of their class. No integers: numpy's booleans become some."""
@@ -286,6 +339,8 @@ def _is_real(value: Any, kind: pa.DataType) -> bool:
     if not pa.types.is_float32(kind):
         return True
     magnitude: Any = abs(value)
+    if isinstance(magnitude, np.generic):  # which would compare in its own type
+        magnitude = magnitude.item()
     return not (_FLOAT_32_MAX <= magnitude < math.inf or 0 < magnitude <= _FLOAT_32_MIN)
 
 

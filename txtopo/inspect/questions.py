@@ -59,7 +59,7 @@ class Backend(Protocol):
     def cluster(self) -> Cluster:
         """Return the daemons of a cluster."""
 
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
+    def change(self, slug: str, command: str, settings: Mapping[str, str]) -> Changed:
         """Activate, deactivate, rebalance or kill a topology of a cluster."""
 
 

@@ -12,7 +12,8 @@ from committers import EventClock, EventTime
 from txtopo.api.components.groupings import Grouping, GroupingKind
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.errors import ConfigError
-from txtopo.streams.graph import Graph, Port, Source, Step
+from txtopo.row_wise.steps import Select
+from txtopo.streams.graph import Graph, Port, Source, Step, parts_of
 
 
 @attrs.frozen
@@ -23,7 +24,7 @@ class Clock:
     time: str
     lateness: dt.timedelta
     settings: Mapping[str, Any]
-    """Those of an ``EventTime``, for the clock of a join."""
+    """Those of an ``EventTime`` of what it reads, for the clock of a join."""
     ahead_max: dt.timedelta | None
     """How far a time may be ahead of its transaction."""
     is_lost: bool = False
@@ -48,8 +49,12 @@ def clock_step(graph: Graph, verb: str, base: str, clock_id: str, inputs: Sequen
     )
 
 
-def clock_of_both(graph: Graph, name: str, ports: Sequence[Port], clocks: Sequence[Clock]) -> Step:
-    """Return the clock of a join, which goes with the slower stream: that of both, if they have the same."""
+def clock_of_both(graph: Graph, name: str, clocks: Sequence[Clock]) -> Step:
+    """Return the clock of a join, which goes with the slower stream: that of both, if they have the same.
+
+    It reads what both clocks read. A stream below one may have less of it: of a union it is one component, though the
+    clock waits for the slowest of several, and a filter may pass on nothing for long.
+    """
     if clocks[0].step is clocks[1].step:
         return clocks[0].step
     ahead_max = clocks[0].ahead_max
@@ -59,12 +64,22 @@ def clock_of_both(graph: Graph, name: str, ports: Sequence[Port], clocks: Sequen
             "clock; give event_time() of both the same ahead_max="
         )
     clock_id = f"{name}-clock"
-    times = [EventTime(own.time, **own.settings) for own in clocks]
+    settings: dict[Port, Mapping[str, Any]] = {}
+    for own in clocks:
+        for port in parts_of(own.step.inputs[0]):
+            has_another = any(port.step is each.step and own.settings != settings[each] for each in settings)
+            settings[_again(graph, port) if has_another else port] = own.settings  # a component has one time
     at_end = all(own.step.component.at_end for own in clocks)
 
     def clock(sources: Callable[[Port], Sequence[Source]]) -> EventClock:
-        ids = (sources(port)[0][0] for port in ports)
-        sources_of_both = dict(zip(ids, times, strict=True))
-        return EventClock(clock_id, sources=sources_of_both, ahead_max=ahead_max, close_at_end=at_end)
+        times = {source: EventTime(**settings[port]) for port in settings for source, _ in sources(port)}
+        return EventClock(clock_id, sources=times, ahead_max=ahead_max, close_at_end=at_end)
 
-    return clock_step(graph, "join", name, clock_id, ports, make=clock)
+    return clock_step(graph, "join", name, clock_id, [*settings], make=clock)
+
+
+def _again(graph: Graph, port: Port) -> Port:
+    """Return a stream as that of another component."""
+    streams = {DEFAULT_STREAM: port.fields.with_attempt()}
+    same = Select({name: name for name in port.fields})
+    return Port(graph.add(Step(verb="select", base=port.step.base, inputs=(port,), streams=streams, component=same)))

@@ -256,6 +256,13 @@ class Graph:
         return TopologyError("\n".join(lines))
 
 
+def parts_of(port: Port) -> Sequence[Port]:
+    """Return the streams that a stream is: that of a union is several."""
+    if port.step.verb != "union":
+        return [port]
+    return [each for part in port.step.inputs for each in parts_of(part)]
+
+
 def port_of(step: Step, stream: str) -> Port:
     """Return a stream of a step; raise a FieldsError if it makes none of that name."""
     if stream in step.streams.get(DEFAULT_STREAM, ()):

@@ -159,7 +159,7 @@ def _committed(known: Known, txid: int, entered: EnteredGroup | None) -> Story:
     if entered is None:
         return Story(f"transaction {txid}: committed", (StoryLine("journal", _lacks(known.journal)),))
     entry, transaction = entered.entry, entered.transaction(txid)
-    what = "given up, its dead letter is written" if transaction.is_dead_letter else "committed"
+    outcome = "given up, its dead letter is written" if transaction.is_dead_letter else "committed"
     lines = [
         StoryLine("attempt", f"{attempt_words(transaction.attempt)}, of topology {entered.header.topology!r}"),
         StoryLine("group", _span(entry)),
@@ -189,17 +189,17 @@ def _committed(known: Known, txid: int, entered: EnteredGroup | None) -> Story:
         for name, (put, removed) in entry.states.items()
     ]
     lines.append(StoryLine("next", f"nothing: it is done; the last committed transaction is {known.committed}"))
-    return Story(f"transaction {txid}: {what}", tuple(lines))
+    return Story(f"transaction {txid}: {outcome}", tuple(lines))
 
 
 def _pending(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) -> Story:
     first = snapshot.committed + 1
     found = next((transaction for transaction in snapshot.transactions if transaction.txid == txid), None)
     if found is None:
-        what = "it is the first in line; the run has not recorded more about it"
+        next_step = "it is the first in line; the run has not recorded more about it"
         if txid > first:
-            what = f"it waits for {transactions_words(first, txid - 1)}; explain {first}, which is first in line"
-        return Story(f"transaction {txid}: begun, not committed", (StoryLine("next", what),))
+            next_step = f"it waits for {transactions_words(first, txid - 1)}; explain {first}, which is first in line"
+        return Story(f"transaction {txid}: begun, not committed", (StoryLine("next", next_step),))
     status = Status(found.status)
     verb = STATUS_WORDS[found.status] if is_live else "was not committed when the run ended"
     lines = []
@@ -269,7 +269,7 @@ def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str
 
 def _run(snapshot: Snapshot, writer: Writer, resumes: str) -> list[StoryLine]:
     age_secs = max(0.0, time.time() - writer.written_secs)
-    who = f"process {writer.pid} on {writer.host}, epoch {writer.epoch}"
+    process = f"process {writer.pid} on {writer.host}, epoch {writer.epoch}"
     if snapshot.ended:
         lines = [StoryLine("run", f"ended {clock(age_secs)} ago: {snapshot.ended}")]
         if snapshot.failed_txid is not None:
@@ -279,13 +279,13 @@ def _run(snapshot: Snapshot, writer: Writer, resumes: str) -> list[StoryLine]:
     alive = writer.is_alive
     if alive is False:
         return [
-            StoryLine("run", f"{who}, is dead: {WHY_DEAD}; the one before is {clock(age_secs)} old"),
+            StoryLine("run", f"{process}, is dead: {WHY_DEAD}; the one before is {clock(age_secs)} old"),
             StoryLine("next", resumes),
         ]
     if age_secs > SILENT_SECS + writer.every_secs:
         doubt = "it is alive" if alive else "this machine can't see whether it is alive"
-        return [StoryLine("run", f"{who}: {doubt}, but its last report is {clock(age_secs)} old")]
-    return [StoryLine("run", f"{who}, is running; as of {age_secs:.1f} s ago")]
+        return [StoryLine("run", f"{process}: {doubt}, but its last report is {clock(age_secs)} old")]
+    return [StoryLine("run", f"{process}, is running; as of {age_secs:.1f} s ago")]
 
 
 def _measured(readings: Sequence[Reading]) -> list[StoryLine]:

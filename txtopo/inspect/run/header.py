@@ -137,9 +137,9 @@ def counts_of(row: Any) -> dict[str, float | None]:
 
 def run_of(known: KnownRun) -> Run:
     """Return a run's line in the list of all of a topology."""
-    found = header(known)
-    own = {field.name: getattr(found, field.name) for field in attrs.fields(Run) if field.name != "why"}
-    return Run(why=known.ended, **own)
+    shown = header(known)
+    fields = {field.name: getattr(shown, field.name) for field in attrs.fields(Run) if field.name != "why"}
+    return Run(why=known.ended, **fields)
 
 
 def _committed(known: KnownRun) -> int | None:

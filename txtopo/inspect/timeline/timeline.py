@@ -98,9 +98,9 @@ class TimelineReader:
     def errors(self) -> list[ErrorRecord]:
         """Return the last errors, oldest first; damaged ones are left out."""
         records = []
-        for each in next((errors_in(self.folder, epoch) for epoch in epochs_in(self.folder)), []):
+        for error in next((errors_in(self.folder, epoch) for epoch in epochs_in(self.folder)), []):
             with contextlib.suppress(*DAMAGE):
-                records.append(from_json(each, ErrorRecord))
+                records.append(from_json(error, ErrorRecord))
         return records
 
     def damage(self, *names: str) -> str:
@@ -109,10 +109,10 @@ class TimelineReader:
         Args:
             names: of :data:`~txtopo.engine.timeline.records.FILES`.
         """
-        for epoch, what in itertools.product(epochs_in(self.folder)[:1], names):
-            path = path_of(self.folder, epoch, what)
+        for epoch, file in itertools.product(epochs_in(self.folder)[:1], names):
+            path = path_of(self.folder, epoch, file)
             try:
-                _READ[what](path)
+                _READ[file](path)
             except FileNotFoundError:
                 continue
             except (OSError, *DAMAGE) as error:
@@ -261,7 +261,7 @@ def _read_run(path: Path) -> RunRecord:
 
 
 def _read_errors(path: Path) -> list[ErrorRecord]:
-    return [from_json(each, ErrorRecord) for each in json.loads(path.read_text())]
+    return [from_json(error, ErrorRecord) for error in json.loads(path.read_text())]
 
 
 def _read_ring(path: Path) -> None:

@@ -7,8 +7,7 @@ somebody asks what a key has, or what a transaction changes.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NoReturn
 
@@ -165,17 +164,11 @@ class KeyedView(TransactionView):
     def values_before(self, keys: Sequence[Key]) -> Sequence[Any]:
         """Return the bare value of each key after the transaction before."""
         self._begin_by_key()
-        with self._having_put({}):
-            return self._befores(keys)[0]
-
-    @contextlib.contextmanager
-    def _having_put(self, own: dict[Key, Any]) -> Iterator[None]:
-        """Look as if this transaction had put ``own``, and nothing else."""
-        written, self.own = self.own, own
+        own, self.own = self.own, {}
         try:
-            yield
+            return self._befores(keys)[0]
         finally:
-            self.own = written
+            self.own = own
 
     def rows_before(self, keys: pa.Table, values: Fields) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """Return the values that those of some keys had after the transaction before, in columns if possible."""
@@ -314,39 +307,32 @@ class KeyedView(TransactionView):
 
     def _changed_by_key(self, rows: pa.Table, function: Callable[[Any, Any], Any], counted: str) -> RowChanges:
         keys, fold = folded_by_key(pairs_of(rows, len(self._group.declared.key)), function)
-        befores: dict[Key, Any] = {}
-        as_kept = self._as_kept
-
-        def noted(key: Key, old: Any) -> Any:
-            befores[key] = old
-            return as_kept(fold(key, old))
-
         self._begin_by_key()
-        # A value of one field may be null, and is then told from no value by what was put before.
-        may_be_null = len(self._group.declared.value) == 1
-        own = {key: self.own[key] for key in keys if key in self.own} if may_be_null else {}
-        afters = dict(zip(keys, self.multi_update(keys, noted), strict=True))
-        # If the table has this transaction already, so have those below it, and nothing is told of the key.
+        at_hand, txid, as_kept = dict(zip(keys, self._at_hand(keys), strict=True)), self.txid, self._as_kept
+        missing = [key for key, value in at_hand.items() if value is _MISSING]
+        durable = dict(zip(missing, self._durable(missing), strict=True)) if missing else {}
+        befores, was = {}, []
+        for key, value in at_hand.items():
+            stored = durable.get(key)
+            # If the table has this transaction already, so have those below it, and nothing is told of the key.
+            if stored is None:
+                was.append(value is not _MISSING and value is not REMOVED)
+                befores[key] = value if was[-1] else None
+            elif not stored.is_applied(txid):
+                before = befores[key] = stored.value_before(txid)
+                # A value may be null; but what an opaque state has of this transaction itself is put anew.
+                was.append(before is not None or getattr(stored, "txid", None) != txid)
         changed = list(befores)
-        before, after = (self._group.table_of(changed, [each[key] for key in changed]) for each in (befores, afters))
+        with self.probe.in_sight(befores.items()) as in_sight:
+            afters = {key: as_kept(fold(key, before)) for key, before in in_sight}
+        self.own.update(afters)
+        self._is_unchecked = True
+        before, after = (self._group.table_of(changed, list(each.values())) for each in (befores, afters))
         is_there = self._group.are_there(after, self.until, counted)
         removed = [key for key, there in zip(changed, is_there.tolist(), strict=True) if not there]
         if removed:
             self.multi_remove(removed)
-        was = np.array([befores[key] is not None for key in changed], dtype=bool)
-        if may_be_null and not was.all():
-            was[~was] = self._had_null([key for key in changed if befores[key] is None], own)
-        return RowChanges(before, after, was, is_there)
-
-    def _had_null(self, keys: Sequence[Key], own: dict[Key, Any]) -> list[bool]:
-        """Return which keys without a value had null as one when this transaction had put ``own``."""
-        with self._having_put(own):
-            stored = dict(zip(keys, self.multi_get(keys), strict=True))
-        # What an opaque state has of this transaction itself is put anew.
-        return [
-            each is not None and (key in own or getattr(each, "txid", None) != self.txid)
-            for key, each in stored.items()
-        ]
+        return RowChanges(before, after, np.array(was, dtype=bool), is_there)
 
     def remove_expired(self) -> pa.Table:
         """Remove the keys that have expired, and return them with their values, in the order of the keys."""

@@ -157,12 +157,12 @@ def _buttons(header: PageHeader) -> Markup | None:
             "button",
             word,
             type="button",
-            id=what,
-            data_post=what,
+            id=command,
+            data_post=command,
             data_confirm=f"{header.id}: {question}",
-            data_settings=what == "rebalance",
+            data_settings=command == "rebalance",
         )
-        for what, (word, question) in _CONFIRM.items()
-        if can[what]
+        for command, (word, question) in _CONFIRM.items()
+        if can[command]
     ]
     return tag("p", buttons, class_="actions") if buttons else None
