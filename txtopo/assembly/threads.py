@@ -20,6 +20,9 @@ from txtopo.transactional.core.events import Event, Fenced
 STEPS_MAX = 8
 """How many steps of a group, such as writes of its tables, are made at the same time."""
 
+_ASIDES_MAX = 1_000
+"""The most that is done aside at a time: more than a topology has spouts. A thread is made when it is needed."""
+
 _WAIT_SECS = 1.0
 """How often the end of a run asks which cancelled jobs are still there."""
 
@@ -129,7 +132,7 @@ class ThreadPools(Threads):
         }
         self._steps = ThreadPoolExecutor(steps_max - 1, "txtopo-write") if steps_max > 1 else None
         self._writer = ThreadPoolExecutor(1, "txtopo-writer")
-        self._asides = ThreadPoolExecutor(thread_name_prefix="txtopo-aside")
+        self._asides = ThreadPoolExecutor(_ASIDES_MAX, "txtopo-aside")
         self._jobs: set[Future[None]] = set()
         """The jobs that have not ended."""
 
@@ -230,7 +233,7 @@ class ThreadPools(Threads):
         """End all threads."""
         # Queued work is dropped first. Jobs are cancelled before their threads are joined, which would otherwise take
         # as long as the jobs run.
-        for pool in (*self._threads.values(), self._asides):
+        for pool in self._threads.values():
             pool.shutdown(wait=False, cancel_futures=True)
         self._commit.shut_down()
         self._writer.shutdown()  # what is begun is made, also if the phases beside it were abandoned
@@ -239,7 +242,7 @@ class ThreadPools(Threads):
         cancel_jobs()
         while concurrent.futures.wait(list(self._jobs), _WAIT_SECS).not_done:
             while_waiting()
-        for pool in (*self._threads.values(), self._asides):
+        for pool in (*self._threads.values(), self._asides):  # last, for the feed's last request may need it
             pool.shutdown(wait=True)
 
 
