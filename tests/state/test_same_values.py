@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from state import DeltaState, MemoryState, SqlState
+from state import DeltaState, MemoryState
 from tests.budgets import examples
 from tests.state.delta.read.readers import delta_rs_scan, duck_db
 from txtopo import Fields
@@ -179,13 +179,3 @@ def test_a_value_is_read_as_it_is_kept(tmp_path_factory: pytest.TempPathFactory,
         kept = kept_by(state, transactions)
         for reader in (delta_rs_scan, duck_db):
             compare_rows(reader(Path(state.path), None, ["k", *value]), kept)
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(story=stories(FLAT), kind=st.sampled_from(KEYED_KINDS))
-def test_a_value_is_read_as_a_database_keeps_it(
-    tmp_path_factory: pytest.TempPathFactory, kind: StateKind, story: Any
-) -> None:
-    """SQLite has all but NaN and the sign of zero."""
-    state = SqlState(f"sqlite:///{tmp_path_factory.mktemp('same')}/t.db", "t", KEY, story[0], kind)
-    kept_by(state, story[1])

@@ -536,6 +536,37 @@ def test_union(flow):
     assert {"one-and-other-clock", "other-timed"} <= ids(flow)
 
 
+@pytest.mark.filterwarnings("error::txtopo.errors.UnusedStreamWarning")
+def test_a_clock_below_a_union(flow):
+    """It waits for the slower source, whatever is computed of the rows before, in however many steps."""
+    one, other, third = (
+        flow.source(name, memory([order(number, step * number) for number in range(3)], size=1))
+        for name, step in (("one", 60), ("other", 1), ("third", 60))
+    )
+    both = (
+        one.union(other).filter("id >= 0").with_columns(n="id * 2").union(third.with_columns(n="id")).filter("n >= 0")
+    )
+    windows = both.event_time("at", delay="0s").group_by("shop").window("1s").agg(n=Count())
+    windows.append("windows")
+    windows.late.append("late")
+    windows, late = ran(flow, "windows", "late")
+    assert sorted(row["n"] for row in windows) == [1, 3]
+    assert late == []
+
+
+@pytest.mark.filterwarnings("error::txtopo.errors.UnusedStreamWarning")
+@pytest.mark.parametrize("condition", [None, "id >= 0"])
+def test_a_clock_below_branches(flow, condition):
+    """Branches of a source are one source: the clock goes on when one of them has no rows any more."""
+    one = flow.source("one", memory([order(number, number) for number in range(9)], size=1))
+    other = flow.source("other", memory([order(number, number) for number in range(9)], size=1))
+    both = one.filter("id < 2").union(other, one.filter("id >= 2"))
+    timed = (both if condition is None else both.filter(condition)).event_time("at", delay="0s")
+    timed.group_by("shop").window("1s").agg(n=Count()).append("windows")
+    assert [row["n"] for row in ran(flow, "windows")[0]] == [2] * 8
+    assert "one-and-other-by-shop-1s" in ids(flow)
+
+
 def test_union_with_itself(flow):
     """Rows of a stream that comes twice count twice, also inside another union."""
     orders = flow.source("orders", memory([order(1), order(2)])).select("id")

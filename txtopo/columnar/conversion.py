@@ -171,6 +171,8 @@ def is_exact(values: Iterable[Any], kind: pa.DataType) -> bool:
 
 def as_read(values: Sequence[Any], kind: pa.DataType) -> Sequence[Any]:
     """Return values that fit as they are read back; the same if all have that form already, which is found first."""
+    if is_exact(values, kind):
+        return values
     if pa.types.is_nested(kind) and len(values) > AT_ONCE_MAX:
         portions = [values[start : start + AT_ONCE_MAX] for start in range(0, len(values), AT_ONCE_MAX)]
         read = [as_read(portion, kind) for portion in portions]
@@ -188,27 +190,36 @@ def _are_as_read(values: Sequence[Any], kind: pa.DataType) -> bool:
     rule_class = _own_class(kind)
     if rule_class is not None or not classes:
         return classes <= {rule_class}
+    if pa.types.is_nested(kind):
+        parts = _parts_of(values, classes, kind)
+        return parts is not None and all(_are_as_read(list(part), of) for part, of in parts)
     if pa.types.is_timestamp(kind):  # zones by identity: a zone's hash takes 5x as long
         return classes == {dt.datetime} and set(map(id, map(attrgetter("tzinfo"), values))) <= _UTC
     if pa.types.is_decimal(kind):
         unit = decimal.Decimal(1).scaleb(-kind.scale)
         is_kept = classes == {decimal.Decimal} and all(map(unit.same_quantum, values))
         return is_kept and not any(value.is_signed() for value in values if not value)
-    if pa.types.is_floating(kind):  # of 32 bits
-        exact = np.array(values if classes == {float} else [])
-        return classes == {float} and np.array_equal(exact.astype(np.float32), exact, equal_nan=True)
+    exact = np.array(values, np.float64)  # to be of 32 bits
+    return classes == {float} and bool(((exact.astype(np.float32) == exact) | np.isnan(exact)).all())
+
+
+def _parts_of(
+    values: Sequence[Any], classes: set[type], kind: pa.DataType
+) -> list[tuple[Iterable[Any], pa.DataType]] | None:
+    """Return the values that nested ones consist of, with their types; None if not all are of the class that is read.
+
+    The members of a struct are read in the order of its type.
+    """
+    if classes != {list if pa.types.is_list(kind) else dict}:
+        return None
     if pa.types.is_list(kind):
-        return classes == {list} and _are_as_read(list(chain.from_iterable(values)), kind.value_type)
-    if classes != {dict}:
-        return False
+        return [(chain.from_iterable(values), kind.value_type)]
     if pa.types.is_map(kind):
-        parts: Any = [(chain.from_iterable(values), kind.key_type)]
-        parts.append((chain.from_iterable(map(dict.values, values)), kind.item_type))
-    else:
-        if set(map(tuple, values)) != {tuple(field.name for field in kind)}:
-            return False
-        parts = [(map(itemgetter(field.name), values), field.type) for field in kind]
-    return all(_are_as_read(list(part), of) for part, of in parts)
+        items = chain.from_iterable(map(dict.values, values))
+        return [(chain.from_iterable(values), kind.key_type), (items, kind.item_type)]
+    if set(map(tuple, values)) != {tuple(field.name for field in kind)}:
+        return None
+    return [(map(itemgetter(field.name), values), field.type) for field in kind]
 
 
 _ARROWS_UTC = pa.scalar(0, pa.timestamp("us", tz="UTC")).as_py().tzinfo

@@ -78,6 +78,43 @@ def clock_of_both(graph: Graph, name: str, clocks: Sequence[Clock]) -> Step:
     return clock_step(graph, "join", name, clock_id, [*settings], make=clock)
 
 
+def by_source(graph: Graph, port: Port) -> Port:
+    """Return a stream with a component for each of its sources, so that a clock waits for the slowest of these.
+
+    What row-wise steps make of a union, they make of each source then; branches of one source are put together.
+    """
+    parts = [_again(graph, part) if part.step.verb == "union" else part for part in _by_source(graph, port)]
+    return port if parts == parts_of(port) else _together(graph, parts, port.step.base)
+
+
+def _by_source(graph: Graph, port: Port) -> Sequence[Port]:
+    made = port.step
+    if len(_sources(port)) == 1:
+        return [port]
+    graph.taken.add(made)
+    if made.is_row_wise:
+        parts = (attrs.evolve(made, inputs=(part,), base=part.step.base) for part in _by_source(graph, made.inputs[0]))
+        return [Port(graph.add(part)) for part in parts]
+    branches: dict[frozenset[Step], list[Port]] = {}
+    for part in (each for branch in made.inputs for each in _by_source(graph, branch)):
+        branches.setdefault(_sources(part), []).append(part)
+    return [_together(graph, of_one, of_one[0].step.base) for of_one in branches.values()]
+
+
+def _sources(port: Port) -> frozenset[Step]:
+    """Return the steps above row-wise ones and unions."""
+    if not port.step.is_row_wise and port.step.verb != "union":
+        return frozenset({port.step})
+    return frozenset().union(*map(_sources, port.step.inputs))
+
+
+def _together(graph: Graph, ports: Sequence[Port], base: str) -> Port:
+    if len(ports) == 1:
+        return ports[0]
+    streams = {DEFAULT_STREAM: ports[0].fields.with_attempt()}
+    return Port(graph.add(Step(verb="union", base=base, inputs=tuple(ports), streams=streams)))
+
+
 def _again(graph: Graph, port: Port) -> Port:
     """Return a stream as that of another component."""
     streams = {DEFAULT_STREAM: port.fields.with_attempt()}

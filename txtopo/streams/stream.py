@@ -46,7 +46,7 @@ from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, FieldsError, TopologyError
 from txtopo.row_wise.steps import Filter, FunctionStep, RowStep, Select, WithColumns
-from txtopo.streams.clocks import Clock, clock_step
+from txtopo.streams.clocks import Clock, by_source, clock_step
 from txtopo.streams.graph import ANY, Graph, Port, Step, parts_of, port_of, streams_of
 from txtopo.streams.joins import Side, StreamsJoined, pairs_of
 from txtopo.streams.rows import HasFields, Names, RowVerbs
@@ -194,8 +194,9 @@ class Stream(RowVerbs["Stream"], Outputs):
         }
         ahead = optional_duration(ahead_max, "ahead_max")
         clock = EventClock(clock_id, **settings, ahead_max=ahead, close_at_end=close_at_end)
-        added = clock_step(self._graph, "event_time", self._base, clock_id, [self._output()], component=clock)
-        return Stream(self._graph, self._output(), Clock(added, field, duration(lateness, "lateness"), settings, ahead))
+        port = by_source(self._graph, self._output())
+        added = clock_step(self._graph, "event_time", self._base, clock_id, [port], component=clock)
+        return Stream(self._graph, port, Clock(added, field, duration(lateness, "lateness"), settings, ahead))
 
     @step
     def distinct(self, key: Names, *, within: Duration | None = None, name: str | None = None) -> Stream:
@@ -484,7 +485,7 @@ class Stream(RowVerbs["Stream"], Outputs):
                 f"{clock.time!r} is another field than the event time by which {clock.step.name!r} goes, which was "
                 f"dropped; keep that, and give this one another name, or do {verb}() before"
             )
-        self._graph.clocks_used.add(clock.step)
+        self._graph.taken.add(clock.step)
         return clock
 
     def _kept_for(self, verb: str, ttl: Any) -> tuple[Mapping[str, Any], Sequence[Step]]:
