@@ -138,7 +138,7 @@ def test_rows_that_the_key_does_not_tell_apart(client: Client, is_folded: bool) 
     )
     client.run("INSERT INTO rows SELECT n, CASE WHEN n = 3 THEN 'a' ELSE 'A' END FROM generate_series(1, 5) AS n")
     reader = Reader(spout_of(client, rows_max=4, key=("what",)))
-    with pytest.raises(InputError, match="rows of the table .* have the same updated_at and what"):
+    with pytest.raises(InputError, match=r"rows of the table .* have the same updated_at and what"):
         wait_for("an error", lambda: reader.has(5), 20)
     reader.close()
 
