@@ -13,7 +13,9 @@ Other tables, and the past of those whose rows only their txids tell apart, are 
 
 from __future__ import annotations
 
+import ast
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +31,9 @@ from txtopo.errors import ConfigError
 
 _CUT_TEXT_MIN = 32
 """From how many characters on a bound may be one that a writer has cut."""
+
+_SHOWN_BYTES = re.compile(r"b(['\"]).*\1", re.DOTALL)
+"""Bytes as Python shows them."""
 
 
 @attrs.frozen
@@ -78,15 +83,20 @@ def _sortable(schema: pa.Schema) -> list[str]:
 def _wanted(schema: pa.Schema, keys: Sequence[str]) -> dict[str, pa.Scalar]:
     if len(keys) >= len(schema):
         raise ConfigError(f"{len(keys)} keys are given; the columns are {', '.join(schema.names)}")
-    values = {}
-    for field, text in zip(schema, keys, strict=False):
-        try:
-            values[field.name] = pa.scalar(text).cast(field.type)
-        except pa.ArrowException as error:
-            raise ConfigError(
-                f"--key {text!r} is not of type {field.type}, the type of key field {field.name!r}"
-            ) from error
-    return values
+    return {field.name: key_value(field, text) for field, text in zip(schema, keys, strict=False)}
+
+
+def key_value(field: pa.Field, text: str) -> pa.Scalar:
+    """Return the value of a key field by its text: that which is shown, or of bytes also what they are in UTF-8.
+
+    Raises:
+        ConfigError: it is not of the field's type.
+    """
+    try:
+        is_shown = pa.types.is_binary(field.type) and _SHOWN_BYTES.fullmatch(text) is not None
+        return pa.scalar(ast.literal_eval(text) if is_shown else text).cast(field.type)
+    except (pa.ArrowException, SyntaxError, ValueError) as error:
+        raise ConfigError(f"{text!r} is not of type {field.type}, the type of key field {field.name!r}") from error
 
 
 def _mask(rows: pa.Table, values: Mapping[str, pa.Scalar]) -> Any:

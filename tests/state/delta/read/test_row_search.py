@@ -1,7 +1,9 @@
 """Looks for rows in a table: what a read of all of them, filtered and sorted, would return."""
 
+import datetime as dt
 import gc
 import random
+from decimal import Decimal
 
 import attrs
 import pyarrow as pa
@@ -49,6 +51,30 @@ def some_keys(rows, draw):
     texts = [rows[name].cast(pa.string()).to_pylist() for name in rows.column_names[:2] if name != "y"]
     known = [each for each in zip(*texts, strict=True) if None not in each]
     return [(), ("77777",), *(each[:1] for each in draw.sample(known, 2)), draw.choice(known)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("binary", [b"abc", b"\xff\x00'", b"", b"b'abc'", "ä".encode()]),
+        ("decimal(38,10)", [Decimal("12345678901234567890.1234567890"), Decimal(-1)]),
+        ("date", [dt.date(2024, 2, 29), dt.date(1969, 12, 31)]),
+        ("timestamp", [dt.datetime(1969, 12, 31, 23, 59, 59, 123456, dt.UTC)]),
+        ("boolean", [True, False]),
+        ("string", ["", " a ", "b'a'", "null"]),
+        ("long", [-(2**63), 0]),
+    ],
+)
+def test_a_key_is_found_by_the_text_that_is_shown(tmp_path, kind, keys):
+    """Of each type; bytes also by the text that they are in UTF-8, and bytes that look like others by themselves."""
+    state = DeltaState(tmp_path, key=Fields(f"k: {kind}"), value=Fields("n: long")).open("t", "s", "life", 1)
+    state.write(1, {key: TransactionalValue(1, number) for number, key in enumerate(keys)})
+    state.close()
+    for row in python_rows(read_table(tmp_path)):
+        found = look_up(str(tmp_path), [str(row["k"])])
+        assert (list(python_rows(found.first)), found.found) == ([row], 1)
+    if kind == "binary":
+        assert look_up(str(tmp_path), ["ä"]).found == 1
 
 
 @pytest.mark.slow
