@@ -16,9 +16,11 @@ from tests.budgets import examples
 from tests.state.delta.read.readers import delta_rs_scan, duck_db
 from txtopo import Fields
 from txtopo.api.data.types import python_values
+from txtopo.api.reduction import Reduction, Reductions
 from txtopo.api.state import State
 from txtopo.api.values import KEYED_KINDS, StateKind
 from txtopo.columnar.conversion import fit_array
+from txtopo.errors import FieldsError
 from txtopo.transactional.commit.write_buffer import group_state
 from txtopo.transactional.tasks.state_handle import StateHandle
 
@@ -179,3 +181,34 @@ def test_a_value_is_read_as_it_is_kept(tmp_path_factory: pytest.TempPathFactory,
         kept = kept_by(state, transactions)
         for reader in (delta_rs_scan, duck_db):
             compare_rows(reader(Path(state.path), None, ["k", *value]), kept)
+
+
+TIMES = pa.array([10**18], pa.timestamp("us", tz="UTC"))
+TWICE = pa.array([[("a", 1), ("b", 2), ("a", 3)]], pa.map_(pa.string(), pa.int64()))
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "column", "why"),
+    [
+        ("rows", "timestamp", TIMES, "of the years 1 to 9999"),
+        ("changes", "timestamp", TIMES, "of the years 1 to 9999"),
+        ("fold", "timestamp", TIMES, "of the years 1 to 9999"),
+        ("rows", "map<string, long>", TWICE, "a map has a key twice"),
+        ("rows", "array<map<string, long>>", pa.array([[TWICE[0]]], pa.list_(TWICE.type)), "a map has a key twice"),
+    ],
+)
+def test_columns_that_nobody_could_get(tmp_path: Path, way: str, kind: str, column: pa.Array, why: str) -> None:
+    """A value that Python can't read is refused when it is put: each get() from then on would stop the run."""
+    value, largest = Fields(f"v: {kind}"), Reductions((("v", Reduction.MAX),))
+    rows = pa.table([["a"], column], ["k", "v"])
+    for state in (MemoryState(KEY, value), DeltaState(tmp_path / "t", KEY, value)):
+        view = group_state(state.open("topology", "s", "life", 1)).begin(1)
+        handle = StateHandle("bolt", "s", view, None)
+        with pytest.raises(FieldsError, match=f"field 'v', .*{why}"):
+            if way == "rows":
+                handle.put_rows(rows)
+            elif way == "changes":
+                handle.reduce_changes(rows, largest)
+            else:
+                handle.multi_reduce(rows, largest)
+        assert handle.get("a") is None

@@ -58,9 +58,9 @@ def health(
     *, is_done: bool = False, is_idle: bool = True, pending: int = 0, acked: int = 0, activity: int = 0, **traffic: Any
 ) -> Health:
     """Say how a worker is."""
-    return Health(
-        is_done, is_idle, pending, acked, activity, traffic.get("sent", {}), traffic.get("received", {}), None
-    )
+    sent, received = traffic.get("sent", {}), traffic.get("received", {})
+    is_active = traffic.get("is_active", False)
+    return Health(is_done, is_idle, pending, acked, activity, sent, received, None, is_active=is_active)
 
 
 class Story:
@@ -354,6 +354,30 @@ def test_a_death_while_it_drains() -> None:
     for _ in range(2):
         assert story.beat(12, health()) == []
     assert story.beat(10, health()) == [Send(10, Stop()), Send(12, Stop())]
+
+
+def test_stop_of_a_quiet_run() -> None:
+    """What a worker reported before its spouts were deactivated is no reason to end: they may have emitted since."""
+    story = Story().running()
+    for channel in (10, 10, 11, 11):
+        story.beat(channel, health(is_active=True))
+    assert story.tell(StopAsked(30.0)) == [Send(10, SetActive(is_active=False)), Send(11, SetActive(is_active=False))]
+    assert story.beat(10, health()) == []
+    assert story.beat(11, health(is_active=True)) == []
+    assert story.beat(11, health()) == [Send(10, Stop()), Send(11, Stop())]
+
+
+def test_who_has_not_started_holds_up_no_end() -> None:
+    """A stop waits for a worker that has no slot only if tuples wait for it."""
+    assert Story().tell(StopAsked(30.0)) == [CancelJob(0, 0), CancelJob(1, 0)]
+    for sent in ({}, {1: 1}):
+        story = Story()
+        story.greet(0, 10)
+        for _ in range(2):
+            assert story.beat(10, health(sent=sent)) == []
+        stopped = story.tell(StopAsked(30.0))
+        assert (CancelJob(1, 0) not in stopped) is bool(sent)
+        assert (CancelJob(1, 0) in story.tell(Ticked(), after=30.0)) is bool(sent)
 
 
 def test_nobody_is_started_while_it_ends() -> None:

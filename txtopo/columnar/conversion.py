@@ -443,11 +443,23 @@ def _reason(value: Any, kind: pa.DataType) -> str:
 def has_years(column: Any) -> bool:
     """Whether Python can read a column's times: in UTC, they are of the years 1 to 9999."""
     try:
-        for times in _times_in(column):
+        for times in _parts_in(column, _is_moment):
             pc.min_max(times).as_py()
     except (OverflowError, ValueError):
         return False
     return True
+
+
+def may_be_unreadable(kind: pa.DataType | None) -> bool:
+    """Whether a column of a type, or of any, may have a value that Python can't read; see :func:`why_unreadable`."""
+    return kind is None or _holds(kind, _is_moment) or _holds(kind, _is_readable_map)
+
+
+def why_unreadable(column: Any) -> str | None:
+    """Return why Python can't read a value of a column; None if it can read all."""
+    if not has_years(column):
+        return "a time is not of the years 1 to 9999 in UTC"
+    return "a map has a key twice" if any(map(_has_key_twice, _parts_in(column, _is_readable_map))) else None
 
 
 def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
@@ -481,12 +493,12 @@ def _python_value(value: Any) -> Any:
         return f"{value.value} {kind.unit if pa.types.is_timestamp(kind) else 'days'} since 1970"
 
 
-def _times_in(column: Any) -> Iterator[Any]:
-    """Yield the columns of times at any depth of a column."""
+def _parts_in(column: Any, is_meant: Callable[[pa.DataType], bool]) -> Iterator[Any]:
+    """Yield the columns of some types at any depth of a column."""
     kind = column.type
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+    if is_meant(kind):
         yield column
-    elif pa.types.is_nested(kind) and _holds_times(kind):
+    if pa.types.is_nested(kind) and _holds(kind, is_meant):
         if isinstance(column, pa.ChunkedArray):
             parts = column.chunks
         elif pa.types.is_struct(kind):
@@ -496,13 +508,31 @@ def _times_in(column: Any) -> Iterator[Any]:
         else:
             parts = [pc.list_flatten(column)]
         for part in parts:
-            yield from _times_in(part)
+            yield from _parts_in(part, is_meant)
 
 
-def _holds_times(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_holds_times(kind.field(index).type) for index in range(kind.num_fields))
+def _holds(kind: pa.DataType, is_meant: Callable[[pa.DataType], bool]) -> bool:
+    children = range(kind.num_fields if pa.types.is_nested(kind) else 0)
+    return is_meant(kind) or any(_holds(kind.field(index).type, is_meant) for index in children)
+
+
+def _is_moment(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def _is_readable_map(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_map(kind)) and not pa.types.is_nested(kind.key_type)
+
+
+def _has_key_twice(maps: Any) -> bool:
+    if isinstance(maps, pa.ChunkedArray):
+        return any(map(_has_key_twice, maps.chunks))
+    offsets = maps.offsets.to_numpy()
+    keys = maps.keys.slice(offsets[0], offsets[-1] - offsets[0]).dictionary_encode().indices.to_numpy()
+    counts = np.diff(offsets)
+    of_map = np.repeat(np.arange(len(maps)), counts) * (len(keys) + 1) + keys
+    of_map = of_map[np.repeat(np.asarray(maps.is_valid()), counts)]
+    return len(np.unique(of_map)) < len(of_map)
 
 
 def _is_time(kind: pa.DataType) -> bool:

@@ -120,7 +120,17 @@ class _Topology:
                 is_over = snapshot is not None and bool(snapshot.ended)
                 assert isinstance(self.metadata_dir, ObjectFolder), "only then there is another one"
                 bring_end(self.metadata_dir, self.timeline.folder, self.id, writer.epoch if is_over else None)
-        return KnownRun(self.id, timeline, timeline.run(), writer, snapshot, damage=damage)
+        undone_to = None if writer is None or snapshot is None else self._undone_to(writer, snapshot)
+        return KnownRun(self.id, timeline, timeline.run(), writer, snapshot, undone_to=undone_to, damage=damage)
+
+    def _undone_to(self, writer: Writer, snapshot: Snapshot) -> int | None:
+        """Return the transaction to which a command has brought it back since a run that is over, if one has."""
+        if snapshot.ended or writer.is_alive is False:
+            with contextlib.suppress(DivergenceError):  # of a damaged journal
+                end = read_end(find_journal(self.metadata_dir, self.id))
+                if end is not None and end.header.epoch > writer.epoch and end.last is None:
+                    return end.header.committed
+        return None
 
     @property
     def is_there(self) -> bool:
@@ -235,14 +245,18 @@ class FolderBackend:
     )
     def transactions(self, slug: str, first: int, last: int | None, limit: int, failed: int) -> Transactions:
         """Return transactions, newest first; only those with a failed attempt if ``failed`` is 1."""
-        return self._find(slug).shown.transactions(first, last, limit, failed=bool(failed))
+        topology = self._find(slug)
+        return topology.shown.transactions(
+            first, last, limit, failed=bool(failed), undone_to=topology.known_run().undone_to
+        )
 
     @answers("transaction/{txid}", "One transaction: story, attempts, writes")
     def transaction(self, slug: str, txid: int) -> Transaction:
         """Return all about one transaction."""
         topology = self._find(slug)
-        attempts = Attempts.of(topology.shown, txid)  # before the journal, which then has no less
-        now, why = now_of(topology.known_run()), ""
+        run = topology.known_run()
+        attempts = Attempts.of(topology.shown, txid, run.undone_to)  # before the journal, which then has no less
+        now, why = now_of(run), ""
         if topology.past is None:
             try:
                 known = Known.of(topology.metadata_dir, topology.id, topology.snapshot())

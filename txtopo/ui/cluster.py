@@ -208,6 +208,7 @@ class ClusterBackend:
         status, beat, reason = topology.status, topology.heartbeat, topology.reason
         now = time.time()
         word, text = summary.status, summary.status_text
+        error = first_line(reason) if reason and status == Status.FAILED.value else None
         if status in _WORDS:
             word, text = _WORDS[status], f"{status}{f': {first_line(reason)}' if reason else ''}"
         elif word == "unknown":
@@ -222,7 +223,7 @@ class ClusterBackend:
             "id": topology.id,
             "status": word,
             "status_text": text,
-            "last_error": summary.last_error or (first_line(reason) if reason else None),
+            "last_error": summary.last_error or error,
             "started_at": summary.started_at or now - topology.uptime_seconds,
             "updated_at": summary.updated_at or now,
         }

@@ -258,12 +258,11 @@ def _telling(location: Location, txid: int | None) -> Iterator[None]:
 
 def _kept_as_of(versions: TableVersions, txid: int) -> DeltaTable | None:
     """Return what :meth:`TableVersions.as_of` does of a transaction that the table has reached."""
-    last = versions.txid
-    if last is None or txid > last:
-        why = "nothing has been written to it yet" if last is None else f"its last transaction is {last}"
-        address = versions.location.address
+    last = versions.txid or 0
+    if txid > last:
+        why = f"its last transaction is {last}" if last else "nothing has been written to it yet"
         raise StateAccessError(
-            f"transaction {txid} is not in the table at {address}: {why}; ask for that or an earlier one", txid=txid
+            f"transaction {txid} is not in the table at {versions.location.address}: {why}", txid=txid
         )
     return versions.as_of(txid)
 

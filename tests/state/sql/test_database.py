@@ -83,6 +83,22 @@ def test_tables_of_sqlite_whose_names_differ_in_capital_letters_only(tmp_path):
         SqlState(url, "Counts", WORD, N).open("t", "other", "life", 1)
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "word TEXT COLLATE NOCASE NOT NULL PRIMARY KEY, n BIGINT, txid BIGINT",
+        "word TEXT NOT NULL, n BIGINT, txid BIGINT, PRIMARY KEY (word COLLATE RTRIM)",
+    ],
+)
+def test_a_table_of_sqlite_that_takes_different_keys_for_one(tmp_path, columns):
+    """One that was made before is refused: "a" and "A" would be one row, and a total would be lost."""
+    file = f"sqlite:///{tmp_path / 'rows.db'}"
+    with sa.create_engine(file).begin() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE words ({columns})")
+    with pytest.raises(DivergenceError, match=r"its primary key is compared by (NOCASE|RTRIM), .* different texts"):
+        SqlState(file, "words", WORD, N).open("t", "s", "life", 1)
+
+
 def test_a_schema_that_is_not_there(postgres):
     """The server's words say so, once."""
     with pytest.raises(StateFailure, match=r'schema "nowhere" does not exist') as found:

@@ -24,12 +24,12 @@ class Attempts:
     writes: Sequence[Write]
 
     @classmethod
-    def of(cls, timeline: TimelineReader, txid: int) -> Attempts:
-        """Return what a timeline has."""
+    def of(cls, timeline: TimelineReader, txid: int, undone_to: int | None = None) -> Attempts:
+        """Return what a timeline has; transactions after ``undone_to`` were undone."""
         errors = {(error.epoch, error.attempt): error.text for error in timeline.errors() if error.txid == txid}
         attempts = [
             attrs.evolve(attempt, error=errors.get((attempt.epoch, attempt.try_), attempt.error))
-            for attempt in timeline.attempts(txid)
+            for attempt in timeline.attempts(txid, undone_to)
         ]
         group = attempts[-1].group if attempts else None
         return cls(attempts, [] if group is None else timeline.writes(attempts[-1].epoch, group))

@@ -28,6 +28,8 @@ class KnownRun:
     snapshot: Snapshot | None
     past: int | None = None
     """The number of an earlier run, if it is one; None: it is the last one."""
+    undone_to: int | None = None
+    """The transaction to which a command has brought the topology back since; None if none has."""
     damage: str = ""
     """Why the snapshot can't be read, if it can't."""
 

@@ -7,6 +7,7 @@ somebody asks what a key has, or what a transaction changes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NoReturn
@@ -33,10 +34,10 @@ from txtopo.api.state import ExpiresKeys
 from txtopo.api.time_to_live import CLOCK_FIELD, CLOCK_KEY
 from txtopo.api.values import Key, StateValue, TransactionalValue, is_stored_value, values_before
 from txtopo.api.writes import Reducible, TransactionRows, Writes
-from txtopo.columnar.conversion import cast_rows, fitted_array
+from txtopo.columnar.conversion import cast_rows, fitted_array, may_be_unreadable, why_unreadable
 from txtopo.columnar.reducing import ordered
 from txtopo.columnar.selection import rows_at
-from txtopo.errors import FailedException, RuleError, StateAccessError, TxtopoError
+from txtopo.errors import FailedException, FieldsError, RuleError, StateAccessError, TxtopoError
 from txtopo.transactional.commit.keyed_columns import KeyedColumns
 from txtopo.transactional.commit.keyed_layer import REMOVED, TXID, KeyedLayer, Mask, Part, wait
 from txtopo.transactional.commit.views import GroupState, TransactionView, raise_as_of_state
@@ -205,6 +206,7 @@ class KeyedView(TransactionView):
         self._check_running()
         self.probe.step()
         declared = self._group.declared
+        self._refuse_unreadable(rows)
         is_there = self._group.are_there(rows.rename_columns([*declared.key, *declared.value]), self.until)
         if not is_there.all():
             dead = rows.filter(pa.array(~is_there)).select(range(len(declared.key)))
@@ -285,12 +287,21 @@ class KeyedView(TransactionView):
         """Fold rows into the stored values, and return what that changes: in columns if possible."""
         self._check_running()
         self.probe.step()
+        self._refuse_unreadable(rows)
         columns, reduction = self._in_columns(), Reduction.of(function)
         if columns is not None and isinstance(reduction, Reductions):
             changes = columns.changed(rows, reduction, counted)
             if changes is not None:
                 return changes
         return self._changed_by_key(rows, function, counted)
+
+    def _refuse_unreadable(self, rows: pa.Table) -> None:
+        """Refuse a value that Python can't read: whoever gets it from the state could not go on from then on."""
+        declared = self._group.declared
+        for at, name in _to_look_at(declared.key, declared.value):
+            why = why_unreadable(rows.column(at))
+            if why is not None:
+                raise FieldsError(f"field {name!r}, put into a state: {why}, which Python can't read; filter such rows")
 
     @property
     def _as_kept(self) -> Callable[[Any], Any]:
@@ -360,6 +371,8 @@ class KeyedView(TransactionView):
     def fold_rows(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
         """Fold values into the stored ones as rows; if impossible, prepare for single keys and return False."""
         self._check_running()
+        if isinstance(values, pa.Table):
+            self._refuse_unreadable(values)
         reduction, folds = Reduction.of(function), self._group.folds
         if reduction is not None and folds is not None:
             may_wait, columns = self._may_wait(reduction), self._in_columns()
@@ -523,3 +536,10 @@ class KeyedView(TransactionView):
 
 def _field(value: Any, fields: Fields, name: str) -> Any:
     return value if len(fields) == 1 else value[fields.index(name)]
+
+
+@functools.lru_cache
+def _to_look_at(key: Fields, value: Fields) -> Sequence[tuple[int, str]]:
+    """Return the positions and names of the columns that may have values that Python can't read."""
+    fields = zip((*key.names, *value.names), (*key.types, *value.types), strict=True)
+    return [(at, name) for at, (name, kind) in enumerate(fields) if may_be_unreadable(kind)]

@@ -368,12 +368,19 @@ def _of_nanoseconds(kind):
     return kind
 
 
-def test_parquet_times_that_nothing_in_python_can_hold(tmp_path):
-    """A time of the year 10000 is refused by column."""
-    table = pa.table({"t": pa.array([253_402_300_800_000_000], pa.int64()).cast(pa.timestamp("us", tz="UTC"))})
-    pq.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="column 't', row group 0: a time is not of the years 1 to 9999"):
-        read(FilesTransactionalSpout(tmp_path, Fields("t: timestamp")))
+@pytest.mark.parametrize(
+    ("kind", "value", "why"),
+    [
+        ("timestamp", 253_402_300_800_000_000, "a time is not of the years 1 to 9999"),
+        ("map<string, long>", [("a", 1), ("a", 2)], "a map has a key twice"),
+    ],
+)
+def test_parquet_values_that_nothing_in_python_can_hold(tmp_path, kind, value, why):
+    """A time of the year 10000, and a map with a key twice, are refused by column."""
+    fields = Fields(f"t: {kind}")
+    pq.write_table(pa.table([pa.array([value], fields.types[0])], ["t"]), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=f"column 't', row group 0: {why}"):
+        read(FilesTransactionalSpout(tmp_path, fields))
 
 
 def test_row_groups_of_any_number_are_shared_among_any_number_of_tasks(tmp_path):

@@ -83,7 +83,7 @@ class SimulatedTable:
     def version_as_of(self, txid: int) -> Version:
         """Return the version of the last write up to a transaction; raise StateAccessError if it can't be read."""
         last = self.newest.txid
-        if txid > (-1 if last is None else last):
+        if txid > (last or 0):
             raise StateAccessError(f"transaction {txid} is not in {self.name!r}, whose last one is {last}", txid=txid)
         number = self.disk.version_of(txid)
         if number is None:
