@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 
 from state.delta.log.data_files import DataFile, DataFolder, add_actions
 from state.delta.read.reading import StoredRows
-from state.delta.schema import TXID_FIELD
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError
 
@@ -47,8 +46,7 @@ class FoundRows:
     total: int
     """How many the table has."""
     last_txid: int | None
-    """The last transaction that one of the table's rows is of; None if there is no row, or rows have no transactions.
-    """
+    """The last transaction that has written the table; None if none has, or it is of no state."""
 
 
 def find_rows(stored: StoredRows, keys: Sequence[str] = (), limit: int | None = None) -> FoundRows:
@@ -60,14 +58,13 @@ def find_rows(stored: StoredRows, keys: Sequence[str] = (), limit: int | None = 
     values, first = _wanted(stored.schema, keys), FirstRows(stored.schema, limit)
     files = _Files.of(stored)
     if files is not None:
-        last = files.find_rows(values, first)
-        return FoundRows(first.rows(), first.seen if values else files.total, files.total, last)
-    total, last = 0, None
+        files.find_rows(values, first)
+        return FoundRows(first.rows(), first.seen if values else files.total, files.total, stored.last_txid)
+    total = 0
     for rows in stored.batches():
         total += rows.num_rows
-        last = _later(last, _last_of(rows))
         first.add(rows.filter(_mask(rows, values)) if values else rows)
-    return FoundRows(first.rows(), first.seen, total, last)
+    return FoundRows(first.rows(), first.seen, total, stored.last_txid)
 
 
 def sorted_rows(rows: pa.Table) -> pa.Table:
@@ -101,15 +98,6 @@ def key_value(field: pa.Field, text: str) -> pa.Scalar:
 
 def _mask(rows: pa.Table, values: Mapping[str, pa.Scalar]) -> Any:
     return functools.reduce(pc.and_, (pc.fill_null(pc.equal(rows[name], each), False) for name, each in values.items()))
-
-
-def _last_of(rows: pa.Table) -> int | None:
-    last: int | None = pc.max(rows[TXID_FIELD]).as_py() if TXID_FIELD in rows.column_names else None
-    return last
-
-
-def _later(a: int | None, b: int | None) -> int | None:
-    return max((number for number in (a, b) if number is not None), default=None)
 
 
 class FirstRows:
@@ -186,28 +174,20 @@ class _Files:
         """The number of rows."""
         return sum(file.live for file in self.files)
 
-    def find_rows(self, values: Mapping[str, pa.Scalar], first: FirstRows) -> int | None:
-        """Give those of some keys, or of all, to ``first``; return the last transaction of any row."""
-        last: int | None = None
+    def find_rows(self, values: Mapping[str, pa.Scalar], first: FirstRows) -> None:
+        """Give those of some keys, or of all, to ``first``."""
         for file in self.files:
             bounds = _Bounds({} if file.vector is not None else self.bounds[file.path])
-            last_in_file = bounds.of(TXID_FIELD)[1]
-            if last_in_file is not None:
-                last = _later(last, last_in_file)
-                is_wanted = all(bounds.may_hold(name, value) for name, value in values.items())
-                if not is_wanted or (not values and not first.may_take(bounds)):
-                    continue
+            if not all(bounds.may_hold(name, value) for name, value in values.items()):
+                continue
+            if not values and not first.may_take(bounds):
+                continue
             if values:
-                names, is_there = [*values, *([TXID_FIELD] if last_in_file is None else [])], False
-                for rows in self.data.portions(file, pa.schema([self.schema.field(name) for name in names])):
-                    last = _later(last, _last_of(rows))
-                    is_there = is_there or pc.any(_mask(rows, values)).as_py() is True
-                if not is_there:
+                key = pa.schema([self.schema.field(name) for name in values])
+                if not any(pc.any(_mask(rows, values)).as_py() for rows in self.data.portions(file, key)):
                     continue
             for rows in self.data.portions(file, self.schema):
-                last = _later(last, _last_of(rows))
                 first.add(rows.filter(_mask(rows, values)) if values else rows)
-        return last
 
 
 @attrs.frozen

@@ -128,6 +128,26 @@ def test_a_null_alone_is_told_and_taken_back(tmp_path) -> None:
         opened.close()
 
 
+def test_a_key_that_comes_twice(tmp_path) -> None:
+    """Of its rows the last one is put, and one to remove is not there: a table never has a key twice."""
+    rows, gone = table_of({"a": (1, 1), "b": (2, 2), "c": (3, 3)}), pa.table({"k": ["b"]})
+    rows = pa.concat_tables([rows, table_of({"a": (4, 4)})])
+    for state in (DeltaState(tmp_path / "t", KEY, VALUE), MemoryState(KEY, VALUE)):
+        opened = state.open("topology", "s", "life", 1)
+        for txid, put in enumerate(
+            (lambda view: view.put_rows(rows, gone), lambda view: view.reduce_changes(rows, FOLD)), 1
+        ):
+            group = group_state(opened)
+            view = group.begin(txid)
+            put(view)
+            view.check("bolt")
+            view.finish()
+            opened.write(txid, group.writes())
+            found = sorted(zip(*(opened.snapshot()[name].to_pylist() for name in ("k", "rows", "top")), strict=True))
+            assert found == [[("a", 4, 4), ("c", 3, 3)], [("a", 9, 4), ("b", 2, 2), ("c", 6, 3)]][txid - 1]
+        opened.close()
+
+
 def test_new_keys_are_looked_up_once(monkeypatch) -> None:
     """A key that is told for the first time is read from the state once, where its one value may be null."""
     opened = MemoryState(KEY, Fields("top: long")).open("topology", "s", "life", 1)
