@@ -153,6 +153,13 @@ def test_what_happened(served):
     assert story["headline"] == "transaction 3: committed"
 
 
+def test_there_is_no_transaction_0(served):
+    """It is what comes before the first one, and was never committed."""
+    assert (
+        served.json(f"{TOPOLOGY}/transaction/0", 404)["errorMessage"] == "there is no transaction 0: the first one is 1"
+    )
+
+
 def test_an_empty_text_is_a_key(served):
     """It is that of its own field, and moves no other one."""
     rows = f"{TOPOLOGY}/state/rows?name={quote(EVIL)}"

@@ -107,6 +107,8 @@ class Story:
 
 def story_of(known: Known, txid: int) -> Story:
     """Tell what is known of a transaction; raise ConfigError if it has not begun."""
+    if txid < 1:
+        raise ConfigError(f"there is no transaction {txid}: the first one is 1")
     entered = known.journal.find(txid)
     if txid <= known.committed:
         readings = () if known.snapshot is None else known.snapshot.readings
