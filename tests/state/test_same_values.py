@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from state import DeltaState, MemoryState
+from state import DeltaRows, DeltaState, MemoryState
 from tests.budgets import examples
 from tests.state.delta.read.readers import delta_rs_scan, duck_db
 from txtopo import Fields
@@ -184,6 +184,7 @@ def test_a_value_is_read_as_it_is_kept(tmp_path_factory: pytest.TempPathFactory,
 
 
 TIMES = pa.array([10**18], pa.timestamp("us", tz="UTC"))
+NO_TEXT = pa.array([b"\xff"]).view(pa.string())
 TWICE = pa.array([[("a", 1), ("b", 2), ("a", 3)]], pa.map_(pa.string(), pa.int64()))
 
 
@@ -194,6 +195,8 @@ TWICE = pa.array([[("a", 1), ("b", 2), ("a", 3)]], pa.map_(pa.string(), pa.int64
         ("changes", "timestamp", TIMES, "of the years 1 to 9999"),
         ("fold", "timestamp", TIMES, "of the years 1 to 9999"),
         ("rows", "map<string, long>", TWICE, "a map has a key twice"),
+        ("rows", "string", NO_TEXT, "Invalid UTF8"),
+        ("fold", "string", NO_TEXT, "Invalid UTF8"),
         ("rows", "array<map<string, long>>", pa.array([[TWICE[0]]], pa.list_(TWICE.type)), "a map has a key twice"),
     ],
 )
@@ -212,3 +215,10 @@ def test_columns_that_nobody_could_get(tmp_path: Path, way: str, kind: str, colu
             else:
                 handle.multi_reduce(rows, largest)
         assert handle.get("a") is None
+
+
+def test_rows_of_texts_that_are_none(tmp_path: Path) -> None:
+    """They are refused before the table has them, which delta-rs could not read from then on."""
+    rows = DeltaRows(tmp_path / "t", Fields("texts: array<string>"))
+    with pytest.raises(FieldsError, match=r"field 'texts: array<string>': .*Invalid UTF8"):
+        rows.as_rows("s", pa.table([pa.ListArray.from_arrays([0, 1], NO_TEXT)], ["texts"]))

@@ -301,7 +301,7 @@ class KeyedView(TransactionView):
         for at, name in _to_look_at(declared.key, declared.value):
             why = why_unreadable(rows.column(at))
             if why is not None:
-                raise FieldsError(f"field {name!r}, put into a state: {why}, which Python can't read; filter such rows")
+                raise FieldsError(f"field {name!r}, put into a state: {why}, so it could not be read; filter such rows")
 
     @property
     def _as_kept(self) -> Callable[[Any], Any]:
