@@ -18,7 +18,7 @@ from txtopo.api.state import State
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.conversion import cast_rows
 from txtopo.columnar.folding import places
-from txtopo.columnar.key_index import as_integers
+from txtopo.columnar.key_index import as_numbers
 from txtopo.errors import ConfigError
 
 HOW = ("inner", "left")
@@ -132,10 +132,10 @@ class LookupJoin(ArrowBatchBolt, ChecksTables):
                 self._join_state(batch.slice(start, PORTION_ROWS))
 
     def _join_state(self, batch: pa.RecordBatch) -> None:
-        columns = [batch.column(name) for name in self._key]
-        for at, kind in enumerate(self._table.key.types):
-            if kind is not None and pa.types.is_integer(kind) and pa.types.is_integer(columns[at].type):
-                columns[at] = as_integers(columns[at], kind)
+        columns = [
+            batch.column(name) if kind is None else as_numbers(batch.column(name), kind)
+            for name, kind in zip(self._key, self._table.key.types or [None] * len(self._key), strict=True)
+        ]
         keys = pa.Table.from_arrays(columns, names=list(self._key))
         numbers = np.arange(batch.num_rows)
         if any(column.null_count for column in keys.columns):

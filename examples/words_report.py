@@ -33,7 +33,7 @@ def print_report(console: Console, output: str, bucket_size: int) -> None:
 
 def _commonest(counts: Mapping[str, int]) -> Table:
     total = sum(counts.values())
-    table = _table(f"The {WORDS_SHOWN} most common of {len(counts):,} words ({total:,} occurrences)")
+    table = _table(f"The {WORDS_SHOWN} most common of {len(counts):,} words ({total:,} in all)")
     table.add_column("word", style="bold cyan")
     table.add_column("count", justify="right")
     table.add_column("")

@@ -239,12 +239,9 @@ class OpenedMemoryState(OpenedState):
 
     def _rows_as_of(self, txid: int) -> dict[Key, _Row]:
         last = self._table.last_txid
-        if last is None or txid > last:
-            raise StateAccessError(
-                f"transaction {txid} is not in state {self._owner.state!r}: its last transaction is {last}; "
-                "ask for that or an earlier one",
-                txid=txid,
-            )
+        if txid > (last or 0):
+            why = f"its last transaction is {last}" if last else "nothing has been written to it yet"
+            raise StateAccessError(f"transaction {txid} is not in state {self._owner.state!r}: {why}", txid=txid)
         rows = dict(self._table.rows)
         for undo in reversed(self._table.undo):
             if undo.txid <= txid:

@@ -6,7 +6,6 @@ group visible is one transaction of that system, which also moves the mark of th
 
 from __future__ import annotations
 
-import base64
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from state.delta.rows.files import with_txid
 from state.delta.rows.format import KeylessRows, no_keys
 from txtopo.api.state import OpenedState
 from txtopo.api.writes import PreparedWrites, TransactionRows, Writes
-from txtopo.columnar.rows_file import in_memory, rows_of_bytes, rows_to_bytes
+from txtopo.columnar.rows_file import in_memory, rows_of_note, rows_to_note
 
 
 class HasNotedRows(OpenedState):
@@ -34,11 +33,11 @@ class HasNotedRows(OpenedState):
 
     def prepare(self, txid: int, values: Writes) -> Any:
         """Return a note with the rows; see :meth:`OpenedState.prepare`."""
-        return {"rows": base64.b64encode(rows_to_bytes(self._rows(txid, values))).decode()}
+        return {"rows": rows_to_note(self._rows(txid, values))}
 
     def publish(self, txid: int, note: Any) -> None:
         """Write the rows of a note; see :meth:`OpenedState.publish`."""
-        self._write(txid, rows_of_bytes(base64.b64decode(note["rows"])))
+        self._write(txid, rows_of_note(note["rows"]))
 
     def write(self, txid: int, values: Writes) -> None:
         """Write rows; see :meth:`OpenedState.write`."""

@@ -21,6 +21,23 @@ from txtopo.servers.server import Server, free_port
 ABSENT = "PostgreSQL's server is not installed: apt install postgresql"
 
 
+SHOWN = [
+    "extra_float_digits=0",
+    "DateStyle=German",
+    "IntervalStyle=sql_standard",
+    "bytea_output=escape",
+    "array_nulls=off",
+    "standard_conforming_strings=off",
+    "quote_all_identifiers=on",
+]
+"""Settings by which a server shows or takes values otherwise."""
+
+
+def with_setting(url: str, setting: str) -> str:
+    """Return the URL of a server that has a setting by default."""
+    return f"{url}?options=-c%20{setting.replace('=', '%3D')}"
+
+
 _SCHEMAS = itertools.count(1)
 
 

@@ -4,6 +4,7 @@ import ast
 import pathlib
 import re
 import subprocess
+import tomllib
 
 import pytest
 
@@ -34,6 +35,15 @@ def test_commands() -> None:
     )
     assert "python3 -m venv .venv && .venv/bin/pip install '.[test,spark-delta]' && make test" in text
     assert "'.[test,spark-delta]' && make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_extras() -> None:
+    """The table of extras has each of them; nobody is sent to an index that has no txtopo, or another one."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    table = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert [extra for extra in extras if f"`{extra}`" not in table] == []
+    pages = [README, *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.yaml")]
+    assert [page.name for page in pages if "'txtopo[" in page.read_text(encoding="utf-8")] == []
 
 
 def test_length() -> None:

@@ -1,6 +1,7 @@
 """A topology of one committer: the smallest there is. :mod:`tests.acceptance.topologies` has larger ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import attrs
@@ -42,7 +43,7 @@ def run_pausing(
     """Run a topology inline that does something else, or nothing, instead of pausing before another try."""
 
     class Pausing(ThreadPools):
-        def sleep(self, duration_secs: float) -> None:
+        def sleep(self, duration_secs: float, until: Sequence[Future[None]] = ()) -> None:
             pause(duration_secs)
 
     environment = attrs.evolve(inline_environment(), make_threads=lambda jobs_max: Pausing(jobs_max, steps_max=1))

@@ -322,13 +322,18 @@ class WindowCommitter(WindowedCommitter):
     def _ended(self, rows: pa.Table, until: int) -> pa.Table:
         """Return the parts of sessions that are over, as rows of whole sessions; put back what the others have."""
         going_on = self._state.rows_of(rows.select(self.keys))
-        going_on = going_on.filter(pc.is_valid(going_on[START]))
-        starts, ends = (session[: rows.num_rows] for session in sessions(pa.concat_tables([rows, going_on]), self.keys))
-        rows, is_over = with_windows(rows, starts, ends), ends - self._window.gap <= until
+        every = pa.concat_tables([rows, going_on.filter(pc.is_valid(going_on[START]))])
+        every = with_windows(every, *sessions(every, self.keys))
+        # The last row may be one that is not over, also after the end by this gap, if it came with a smaller one.
+        ids, lasts = key_ids(every, [*self.keys, START]), np.full(every.num_rows, BEFORE_ALL)
+        np.maximum.at(lasts, ids, np.maximum(micros_in(every[EXPIRES]), micros_in(every[END]) - self._window.gap))
+        lasts = lasts[ids][: rows.num_rows]
+        rows = every.slice(0, rows.num_rows).drop_columns([EXPIRES]).append_column(EXPIRES, timestamps(lasts))
+        is_over = lasts <= until
         if not is_over.all():
             # One row for each session, or one that never ends would be taken and put back with all its rows.
-            open_sessions = rows.filter(pa.array(~is_over)).drop_columns([EXPIRES])
-            self._state.append(self._closing(self._aggregation.merged(open_sessions)))
+            key = [*self._aggregation.key, EXPIRES]
+            self._state.append(merged_rows(rows.filter(pa.array(~is_over)), key, self._aggregation.reductions))
         return rows.filter(pa.array(is_over))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import ClassVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -182,7 +183,12 @@ class Days(_Calendar):
     def _midnight(self, day: int) -> int:
         # Python knows no years before 1 and after 9999, which a day of the first or the last one may touch.
         shown = day * _DAY if MICROS_MIN <= day * _DAY <= MICROS_MAX else _as_ruled(day * _DAY)
-        return micros_at(datetime_at(shown).replace(tzinfo=ZoneInfo(self.zone))) + day * _DAY - shown
+        midnights = (datetime_at(shown).replace(tzinfo=ZoneInfo(self.zone), fold=fold) for fold in (0, 1))
+        midnight, after = map(micros_at, midnights)
+        if after < midnight:  # clocks skip it, perhaps from before it on: then the day begins where they do
+            skipping = range(after, midnight)
+            midnight = skipping[0] + bisect_left(skipping, shown, key=lambda time: self._local(np.array([time]))[0])
+        return midnight + day * _DAY - shown
 
 
 class Hours(_Calendar):

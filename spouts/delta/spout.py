@@ -178,8 +178,8 @@ class _DeltaCoordinator(Coordinator):
         self._end: int | None = None
         """The version at which a run without ``watch`` ends."""
         self._polled_secs: float | None = None
-        self._former = (-1, b"")
-        """The version before the one that was looked for last, and its entry, which never changes."""
+        self._former: Entry | None = None
+        """What was read last of the log, of a table that is the one to read."""
         self._is_begun = False
         """Whether a transaction has something of the table."""
 
@@ -330,8 +330,7 @@ class _DeltaCoordinator(Coordinator):
             if is_keyed and owner is not None and owner.expires:
                 return self._keyed_at(version).visible(files)
             return files
-        entry = self._table.entry(self._identity, version)
-        self._check_former(version - 1)
+        entry = self._next_entry(version)
         if entry is not None and entry.restored is not None and self._goes_past(version):
             return []
         if is_keyed and self._table.changes == "emit":
@@ -343,13 +342,17 @@ class _DeltaCoordinator(Coordinator):
         self._unread = version + 1
         return self._table.added(entry, is_own=owner is not None)
 
-    def _check_former(self, version: int) -> None:
-        """Refuse another table whose log is as long, or longer, by the entry before the one that was looked for."""
-        content = self._table.content(version) if version >= 0 else None
-        if content is not None:
-            seen, self._former = self._former, (version, content)
-            if seen[0] == version and seen[1] != content:
-                self._table.check_identity(self._table.newest(), self._identity)
+    def _next_entry(self, version: int) -> Entry | None:
+        """Return what a version does, None if it has no entry; refuse another table, or columns that do not fit.
+
+        Another table is known by the entry before: its log may be as long, or longer.
+        """
+        entry = self._table.entry(version)
+        former = self._table.entry(version - 1) if version else None
+        if former is None or former != self._former or (entry is not None and entry.has_schema):
+            self._table.check_identity(self._table.newest(), self._identity)
+        self._former = entry or former
+        return entry
 
     def _goes_past(self, turn: int) -> bool:
         """Return whether a version that went back, which is new since the place was gone to, is not the one to read."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,15 +42,15 @@ _OVERWRITES = ("WRITE", "STREAMING UPDATE", "RESTORE", "CREATE OR REPLACE TABLE 
 
 @attrs.frozen
 class Entry:
-    """What a version does: the actions of its log entry."""
+    """What a version does, by the content of its log entry, which never changes."""
 
     version: int
-    actions: Sequence[Mapping[str, Any]]
+    content: bytes = attrs.field(repr=False)
 
-    @staticmethod
-    def from_bytes(version: int, content: bytes) -> Entry:
-        """Return the entry of a version."""
-        return Entry(version, [json.loads(line) for line in content.splitlines() if line.strip()])
+    @functools.cached_property
+    def actions(self) -> Sequence[Mapping[str, Any]]:
+        """The actions in it."""
+        return [json.loads(line) for line in self.content.splitlines() if line.strip()]
 
     @property
     def operation(self) -> str:
@@ -145,23 +146,10 @@ class InputTable:
             ) from error
         return self._read([InputFile(files[path]) for path in sorted(files)], "insert", version)
 
-    def entry(self, identity: str, version: int) -> Entry | None:
-        """Return what a version does; None if it has no entry.
-
-        Raises:
-            InputError: the table was replaced, or its columns do not fit any more.
-            SourceFailure: it can't be read now.
-        """
-        content = self.content(version)
-        entry = None if content is None else Entry.from_bytes(version, content)
-        if entry is not None and entry.has_schema:
-            self.check_identity(self.newest(), identity)
-        return entry
-
-    def content(self, version: int) -> bytes | None:
-        """Return the log entry of a version; None if it has none. Raises SourceFailure if it can't be read now."""
+    def entry(self, version: int) -> Entry | None:
+        """Return what a version does; None if it has no entry. Raises SourceFailure if it can't be read now."""
         try:
-            return self.location.folder.get(entry_path(version))
+            return Entry(version, self.location.folder.get(entry_path(version)))
         except FileNotFoundError:
             return None
         except OSError as error:

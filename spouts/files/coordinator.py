@@ -66,16 +66,6 @@ class FilesOptions:
     files: FileSystem = DISK
 
 
-@attrs.frozen
-class _Forgone:
-    """What ``txtopo forgo`` goes on without."""
-
-    txid: int
-    """The transaction that records it."""
-    shares: list[list[Any]]
-    """(name, start, end) of each file."""
-
-
 class FilesCoordinator(Coordinator):
     """Takes admitted files in their order."""
 
@@ -90,8 +80,9 @@ class FilesCoordinator(Coordinator):
         self._format_name = ""
         self._place = START
         self._resumed: tuple[Metadata, Place] | None = None
-        self._forgone: _Forgone | None = None
-        self._next_txid = 0
+        self._forgone: list[list[Any]] = []
+        """(name, start, end) of each file that ``txtopo forgo`` goes on without; metadata says how many it knows of."""
+        self._recorded = 0
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
         """Remember the store and path of the log."""
@@ -125,8 +116,9 @@ class FilesCoordinator(Coordinator):
     def forgo(self, txid: int, metadata: Metadata, names: Sequence[str]) -> list[str]:
         """Go on without owed files that are lost for good, for ``txtopo forgo``; return a line for each of them.
 
-        They leave the log, so what is in their place now is new. The transaction after ``txid`` records them.
+        They leave the log, so what is in their place now is new. The next transaction with files records them.
         """
+        del txid
         self._log = FileLog(self._log_place)
         if self._log_place is None or self._log.head is None:
             return []
@@ -145,19 +137,17 @@ class FilesCoordinator(Coordinator):
         self._log.remove([file.number for file in files.values()])
         starts = {place.number: place.offset}
         shares = [[file.name, starts.get(file.number, 0), file.size] for file in files.values()]
-        due = self._read_forgone()
-        before = due.shares if due is not None and due.txid == txid + 1 else []
-        value = json.dumps({"txid": txid + 1, "shares": [*before, *shares]}, separators=(",", ":")).encode()
+        value = json.dumps({"shares": [*self._read_forgone(), *shares]}, separators=(",", ":")).encode()
         self._log_place.lead.write([Put(self._log_place.forgone, value)])
         return [f"lost: {_described(file, path)}" for path, file in files.items()]
 
-    def _read_forgone(self) -> _Forgone | None:
+    def _read_forgone(self) -> list[list[Any]]:
         value = None if self._log_place is None else self._log_place.store.read(self._log_place.forgone)
-        return None if value is None else _Forgone(**json.loads(value))
+        return [] if value is None else list(json.loads(value)["shares"])
 
     def _is_skip_due(self) -> bool:
         """Whether the next transaction has to record what was forgone, even if it takes nothing."""
-        return self._forgone is not None and self._forgone.txid == self._next_txid
+        return len(self._forgone) > self._recorded
 
     def _found_again(self, root: str, name: str, size: int, mtime_ns: int) -> InputFile | None:
         """Return a file that was taken from below a former root, where it is now; None if it is not there unchanged.
@@ -179,7 +169,7 @@ class FilesCoordinator(Coordinator):
         self._check_format(metadata)
         self._place = self._place_in(metadata)
         self._resumed = metadata, self._place
-        self._forgone, self._next_txid = self._read_forgone(), txid + 1
+        self._forgone, self._recorded = self._read_forgone(), (metadata or {}).get("forgone", 0)
         self._begin(txid)
 
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
@@ -198,10 +188,9 @@ class FilesCoordinator(Coordinator):
             "log": self._log.reference,
             **self._more(plan),
         }
-        self._next_txid = txid
-        if self._forgone is not None and self._is_skip_due():
-            metadata["skipped"] = self._forgone.shares
-        self._next_txid = txid + 1
+        if self._forgone:
+            metadata |= {"skipped": self._forgone[before.get("forgone", 0) :], "forgone": len(self._forgone)}
+            self._recorded = len(self._forgone)
         self._place = plan.place if plan else place
         return metadata
 

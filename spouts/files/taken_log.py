@@ -100,7 +100,7 @@ class LogPlace:
 
     @property
     def forgone(self) -> str:
-        """The path of what is forgone: the transaction that records it, and (name, start, end) of each share."""
+        """The path of what is forgone: (name, start, end) of each share."""
         return f"{self.root}/forgone"
 
     def generation(self, number: int) -> str:

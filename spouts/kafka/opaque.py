@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from spouts.kafka.log import KafkaLog, Lost, Span, TopicPartition
@@ -34,6 +34,9 @@ PAUSE_SECS = 0.1
 
 PAUSE_SECS_MAX = 5.0
 """The longest pause while there are records that can't be read: a partition has a leader again within seconds."""
+
+_NO_PARTITION = ["", 0, "", 0]
+"""What stands for a pattern that matched nothing when the spout began: metadata is by partition."""
 
 logger = logging.getLogger("txtopo.kafka")
 
@@ -88,19 +91,18 @@ class _OpaqueCoordinator(PlanningCoordinator, PartitionedCoordinator):
         """Check that Kafka has the records; a published group goes back when the next run begins."""
         del txid  # of a topology in which this spout may not have begun yet
         begins = {}
-        for key in {key: None for each in undone for key in each}:
-            topic, number, _, begin = json.loads(key)
+        undone_keys = {key: None for each in undone for key in each}
+        for key, (topic, number, _, begin) in _partitions_of(undone_keys):
             begins[TopicPartition(topic, number)] = metadata[key]["end"] if key in metadata else begin
-        self.planner.check_rewind(begins, is_to_the_start=not metadata)
+        self.planner.check_rewind(begins, is_to_the_start=bool(undone_keys) and not metadata)
         return True
 
     def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
         self._record_fruitless(txid, metadata)
         positions = dict(self._begins)
-        for key, span in metadata.items():
-            topic, number, identity, begin = json.loads(key)
+        for key, (topic, number, identity, begin) in _partitions_of(metadata):
             partition = TopicPartition(topic, number)
-            positions[partition] = span["end"]
+            positions[partition] = metadata[key]["end"]
             self._begins[partition] = begin
             self.planner.resume({}, {topic: identity})
         self.planner.resume(positions, {})
@@ -112,10 +114,8 @@ class _OpaqueCoordinator(PlanningCoordinator, PartitionedCoordinator):
     def partitions(self) -> list[Any]:
         self._begun += 1
         spans = self.planner.next_spans()
-        return [
-            self._named(partition)
-            for partition in sorted(self.planner.positions if self.planner.must_keep_begins else spans)
-        ]
+        taken = self.planner.positions if self.planner.must_keep_begins else spans
+        return [*map(self._named, sorted(taken))] or ([_NO_PARTITION] if self.planner.must_begin else [])
 
     def is_ready(self) -> bool:
         self._publisher.publish_if_time()
@@ -151,6 +151,8 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
     def emit_batch(
         self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: Any, previous_metadata: Metadata
     ) -> Metadata:
+        if partition == _NO_PARTITION:
+            return {"start": 0, "end": 0}
         topic, number, identity, begin = partition
         log = self._spout.make_log(self._config, is_shared=True)  # for each batch: attempts run in several threads
         place = TopicPartition(topic, number)
@@ -206,6 +208,12 @@ def _kept(log: KafkaLog, place: TopicPartition, start: int) -> int:
 
 def _lost(lost: Lost) -> None:
     raise ReportedFailedException(f"{lost}. The next attempt goes on at offset {lost.first_kept}")
+
+
+def _partitions_of(keys: Iterable[str]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the keys of metadata that are of partitions, each with what it says."""
+    named = ((key, json.loads(key)) for key in keys)
+    return ((key, partition) for key, partition in named if partition != _NO_PARTITION)
 
 
 def _moved(metadata: Metadata, previous_metadata: Metadata) -> Iterator[tuple[str, int, int, int]]:

@@ -4,8 +4,9 @@ These rules ensure that nothing is lost or read twice:
 
 1. A partition that exists at the topology's first look begins where ``first_poll`` says. One that appears later begins
    at its beginning: its records were written while the topology existed. "The latest" means another offset at each
-   start, so a transaction without records makes that offset durable at once. With other places but the beginning, the
-   first transaction makes durable where each partition begins, also those that it takes nothing of.
+   start, so a transaction without records makes that offset durable at once, or that there was no partition. With other
+   places but the beginning, the first transaction makes durable where each partition begins, also those that it takes
+   nothing of.
 2. Offsets mean nothing in a topic that was deleted and created again. So metadata keeps the topic's id, which the
    driver checks at each look and the executors check after each read.
 3. A log can look shorter for a moment, while its partition changes its leader. If it stays shorter than what was read
@@ -139,7 +140,7 @@ class Planner:
     @property
     def must_begin(self) -> bool:
         """Whether a transaction must make durable where partitions begin, even without records; see rule 1."""
-        return self._options.first_poll.place == "latest" and self.must_keep_begins
+        return self._options.first_poll.place == "latest" and not self._has_begun and not self._is_first_refresh
 
     @property
     def must_keep_begins(self) -> bool:
@@ -148,28 +149,27 @@ class Planner:
 
     def transaction_begun(self) -> None:
         """Record that such a transaction exists."""
-        self._has_begun = True
+        self._has_begun, self._is_first_refresh = True, False
 
     def resume(self, positions: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> None:
         """Go on from the metadata of a transaction."""
         self.positions = {**self.positions, **positions}
         self.ids.update(ids)
-        self._is_first_refresh = self._is_first_refresh and not positions
 
     def check_rewind(self, begins: Mapping[TopicPartition, int], *, is_to_the_start: bool) -> None:
         """Check that the records that a rewind is to have read again would be.
 
         Args:
             begins: where they begin in each partition.
-            is_to_the_start: whether the rewind goes back to before the first transaction, so that ``first_poll`` says
-                again where partitions begin.
+            is_to_the_start: whether the rewind undoes the first transaction, so that ``first_poll`` says again where
+                partitions begin.
 
         Raises:
             InputError: some are gone, unless ``on_lost`` says that these are skipped; or ``first_poll`` would name
                 another place now.
             SourceFailure: Kafka does not answer.
         """
-        if is_to_the_start and begins and self._options.first_poll.place in {"latest", "group"}:
+        if is_to_the_start and self._options.first_poll.place in {"latest", "group"}:
             raise InputError(
                 f"first_poll is {self._options.first_poll.place!r}, which is another place now than when the spout "
                 "began; go back to its first transaction at most"

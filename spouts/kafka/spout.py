@@ -299,13 +299,13 @@ class _KafkaCoordinator(PlanningCoordinator, Coordinator):
                 for topic, planned in each["topics"].items()
                 for number, start, _ in planned["partitions"]
             }
-        self.planner.check_rewind(begins, is_to_the_start=not txid)
+        self.planner.check_rewind(begins, is_to_the_start=bool(undone) and not txid)
         return True
 
     def resume(self, txid: int, metadata: Metadata) -> None:
         positions, ids = _planned(metadata)
         self.planner.resume(positions, ids)
-        if positions:
+        if metadata is not None:
             self.planner.transaction_begun()  # this metadata is durable, and says where each partition begins
         self._publisher.transaction_begun(txid, positions)
 

@@ -28,7 +28,7 @@ from txtopo.api.components.spout import (
 from txtopo.api.data.fields import Fields
 from txtopo.api.dataset import Dataset
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, InputError
 
 
 class OpaqueSqlTransactionalSpout(OpaquePartitionedTransactionalSpout):
@@ -208,7 +208,19 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
             collector.emit_batch(batch)
         last = rows.select(self.spout.ordering).slice(rows.num_rows - 1).to_pylist()[0]
         until = [_text(value) for value in last.values()]
+        if rows.num_rows == self.spout.rows_max:
+            self._check_told_apart(until)
         return {"after": place, "until": until, "of": self.spout.order}
+
+    def _check_told_apart(self, place: Sequence[str]) -> None:
+        """Refuse a key that is that of other rows, too: those that are not in this transaction would be in none."""
+        names = ", ".join(map(self.opened.quoted, self.spout.ordering))
+        count = self.opened.ask("count(*)", f"({names}) = ({', '.join(['%s'] * len(place))})", place)
+        if count > 1:
+            raise InputError(
+                f"{count} rows of the table {self.opened.address} have the same {' and '.join(self.spout.ordering)}: "
+                f"{', '.join(place)}; rows would be left out. Give the spout a key that tells them apart"
+            )
 
     def close(self) -> None:
         self.opened.database.close()

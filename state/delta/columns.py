@@ -10,13 +10,9 @@ import attrs
 import pyarrow as pa
 
 from txtopo.api.data.types import ddl_name, python_values
-from txtopo.columnar.conversion import fit_array, is_exact
+from txtopo.columnar.conversion import AT_ONCE_MAX, fit_array, is_exact
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import FieldsError
-
-AT_ONCE_MAX = 1_000
-"""The number of nested values converted at a time; that takes a second if they are large, so progress is reported
-after each portion."""
 
 
 @attrs.frozen(eq=False)

@@ -115,11 +115,11 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         """
         with self._writer.failing("a write cannot be prepared", txid):
             note = self._make(txid, values)
-            if note is not self._prepared:
+            if note is not self._prepared and "rows" not in note:
                 self._announce(txid, note)
         self._writer.refuse_foreign_change(txid)
         reach("delta.prepared")
-        return self._prepared
+        return note
 
     def _announce(self, txid: int, note: Any) -> None:
         """Take a note for that of the prepared write, and begin to write its log entry."""

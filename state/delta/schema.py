@@ -259,9 +259,8 @@ class RowFormat:
         return split_columns(rows, width)
 
     def _refuse_all_null(self, values: Sequence[Any], keys: Sequence[Key]) -> None:
-        nulls = [None] * len(self.value)
         for key, value in zip(keys, values, strict=True):
-            if isinstance(value, tuple | list) and list(value) == nulls:
+            if isinstance(value, tuple | list) and value and all(part is None for part in value):
                 raise FieldsError(
                     f"state {self.state!r}, key {key!r}: every field of the value is null, which an opaque "
                     "state cannot distinguish from no value; give one field a value",

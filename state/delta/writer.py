@@ -166,6 +166,13 @@ class TableWriter:
         if newest is None or not newest.is_own:
             # Others may not have synced what the marker is put on top of. Later it is no longer told from our own.
             writer.refresh()
+            elsewhere = next((file.path for file in writer.head.files.values() if file.is_elsewhere), None)
+            if elsewhere is not None:
+                raise writer.divergence(
+                    writer.head.last_txid,
+                    f"the table at {location.address} has the file {elsewhere} of another table, which may delete it, "
+                    "as a shallow clone has. Copy that table's folder instead",
+                )
             writer.make_durable()
         for _ in writer.tries():
             # Another Delta write that has taken the version may be the marker of a newer coordinator.

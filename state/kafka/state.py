@@ -187,9 +187,6 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
             self._marks.create(self._marks.topic, {})
         if marks not in existing_topics:
             self._marks.create(marks, {"cleanup.policy": "compact"}, partitions=1)
-        partitions = self._marks.partitions().get(self._marks.topic, 1)
-        bytes_max_of_topic = int(self.declared.properties.get("message.max.bytes", _LIMITS.bytes_max))  # type: ignore[arg-type]
-        self._limits = RecordLimits.of_settings(partitions, self._marks.settings(self._marks.topic), bytes_max_of_topic)
         self._commit([], lambda mark: attrs.evolve(mark, epoch=self._epoch))
 
     @property
@@ -250,8 +247,12 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
         """
         if self._writer is None:
             self._last_mark()  # a coordinator that is too late leaves without a trace
-            if self._mark.txid and self._marks.topic not in self._marks.partitions():
+            existing_topics, topic = self._marks.partitions(), self._marks.topic
+            if self._mark.txid and topic not in existing_topics:
                 raise StateFailure(self._topic_gone())
+            bytes_max = int(self.declared.properties.get("message.max.bytes", _LIMITS.bytes_max))  # type: ignore[arg-type]
+            partitions = existing_topics.get(topic, 1)
+            self._limits = RecordLimits.of_settings(partitions, self._marks.settings(topic), bytes_max)
             self._writer = self.declared.writer(self._marks, self._limits)
             try:
                 self._marks.wait_until_stable(self.declared.retry_secs)
@@ -267,6 +268,7 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
         assert self._writer is not None, "it is settled"
         assert is_behind or (mark.txid or 0) >= (self._mark.txid or 0), "txids rise"
         try:
+            self._check_taken(rows)
             self._writer.write(rows, mark, self.declared.transaction_secs)
         except BaseException as error:
             self._abandon()
@@ -275,6 +277,17 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
                     self._last_mark()  # raises LostLead if it was fenced by a newer epoch
             raise
         self._mark = mark
+
+    def _check_taken(self, rows: Sequence[pa.Table]) -> None:
+        """Raise StateFailure for records that fitted when their group was decided: some age, and topics are changed."""
+        for part in rows:
+            misfit = misfit_of_records(part, self._limits) if part.num_rows else None
+            if misfit is not None:
+                raise StateFailure(
+                    f"topic {self._marks.topic!r} of {self.declared.servers} takes a record of transaction "
+                    f"{part[TXID_FIELD][misfit[0]]} no more, which is decided: {misfit[1]}. Let the topic take it, "
+                    "with kafka-configs.sh or kafka-topics.sh; it is published then"
+                )
 
     def _topic_gone(self) -> str:
         return (

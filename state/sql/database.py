@@ -315,12 +315,20 @@ class Database:
 
 # A commit that was answered must outlast the server, and nobody who is stopped midway may hold the locks. In other time
 # zones than UTC the first and the last hours of what a timestamp can be are of years that Python does not have. With 0
-# extra digits, floats and doubles would be rounded where they are read.
+# extra digits, floats and doubles would be rounded where they are read. The driver reads times in ISO's form only, and
+# writes bytes for servers that take no backslash for an escape; without array_nulls a null is a text. What is read as a
+# text must not depend on the server either.
 _SETTINGS = (
     f"SELECT set_config('lock_timeout', '{WAIT_SECS}s', true), "
     f"set_config('idle_in_transaction_session_timeout', '{IDLE_SECS}s', true), "
     "set_config('TimeZone', 'UTC', true), "
     "set_config('extra_float_digits', '3', true), "
+    "set_config('DateStyle', 'ISO', true), "
+    "set_config('IntervalStyle', 'postgres', true), "
+    "set_config('bytea_output', 'hex', true), "
+    "set_config('array_nulls', 'on', true), "
+    "set_config('standard_conforming_strings', 'on', true), "
+    "set_config('quote_all_identifiers', 'off', true), "
     "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)"
 )
 

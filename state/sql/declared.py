@@ -221,7 +221,8 @@ def snapshot_of(table: SqlTable, txid: int | None) -> pa.Table:
 def not_kept(table: SqlTable, txid: int, last: int | None) -> str:
     """Return in words that a table does not have the rows as of a transaction."""
     if txid > (last or 0):
-        return f"transaction {txid} is not in the table {table.address}: its last transaction is {last}"
+        why = f"its last transaction is {last}" if last else "nothing has been written to it yet"
+        return f"transaction {txid} is not in the table {table.address}: {why}"
     return (
         f"the table {table.address} has the values of its last transaction, {last}, and none of earlier ones, such as "
         f"{txid}"

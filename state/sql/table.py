@@ -20,6 +20,12 @@ ASIDE = ".before-repair-"
 _LOCK = 7_808_351_944_117_319_265
 """Of PostgreSQL's advisory locks, the one under which tables are made, so that two makers come one after another."""
 
+_COLLATION = """
+SELECT columns.coll FROM pragma_index_list(?) AS indexes JOIN pragma_index_xinfo(indexes.name) AS columns
+WHERE indexes.origin = 'pk' AND columns.key AND columns.coll <> 'BINARY'
+"""
+"""How SQLite compares a primary key, if not byte by byte; PostgreSQL tells that with the type."""
+
 
 @attrs.define(eq=False)
 class SqlTable(MarkedTable, CanBeRenamed):
@@ -192,6 +198,9 @@ class SqlTable(MarkedTable, CanBeRenamed):
         key = list(self.columns.schema.names[: self.columns.keys])
         if self.columns.keys and sorted(primary) != sorted(key):
             return f"its primary key is ({', '.join(primary)}), not ({', '.join(key)})"
+        collation = None if self.database.is_postgresql else rows.run(_COLLATION, (self.name,)).scalar()
+        if collation is not None:
+            return f"its primary key is compared by {collation}, which takes different texts for one"
         return None
 
     def _has(self, rows: Transaction, name: str) -> bool:

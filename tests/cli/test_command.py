@@ -56,6 +56,11 @@ def test_simulation_that_fails(command_line, caplog):
     assert told[:2] == ["printed …", "logged …, and https://…@host"]
 
 
+def test_simulation_that_cannot_begin(command_line):
+    """That is no broken promise, and has another exit status."""
+    assert "ValueError" in command_line.refusal("simulate", "shop", "--set", "wrong=yes", status=2)
+
+
 @pytest.mark.parametrize("debug", [(), ("--debug",)], ids=["message", "traceback"])
 def test_error_that_quotes_a_secret(command_line, debug):
     """It is printed without it, also if nobody knows yet what the topology takes."""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import attrs
 import pytest
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -123,3 +124,12 @@ def test_rows_of_a_state(command_line, tmp_path):
     _, first, second = result.stdout.splitlines()
     assert first.split() == [rf"\x1b]0;title\x07{SHOWN}", "1", "1"]
     assert second.split() == [r"two\nlines", "2", "1"]
+
+
+def test_the_cursor_stays():
+    """Who kills a run by SIGKILL, as the README bids, has a terminal with a cursor: nobody could show it again."""
+    out = io.StringIO()
+    with Live("running", console=Console(file=out, force_terminal=True), refresh_per_second=1):
+        pass
+    assert "running" in out.getvalue()
+    assert "\x1b[?25" not in out.getvalue()

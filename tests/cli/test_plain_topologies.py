@@ -80,5 +80,5 @@ def test_simulate_refuses_what_is_for_transactions(command_line):
 def test_simulate_refuses_a_spout_that_emits_nothing(command_line):
     """There is nothing to check: it says so rather than that every promise held."""
     assert "the spouts of 'word-count' emit nothing in a simulated run" in command_line.refusal(
-        "simulate", TARGET, "--set", "sentences=0"
+        "simulate", TARGET, "--set", "sentences=0", status=2
     )

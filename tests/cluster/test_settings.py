@@ -13,6 +13,7 @@ from txtopo.errors import ConfigError
 FILE = """
 "nimbus.seeds" = ["10.0.0.1:6627", "10.0.0.2:6627"]
 supervisor.slots = 2
+nimbus.submissions.max = 4
 
 [storm.zookeeper]
 servers = "10.0.0.1:2181,10.0.0.2:2181"
@@ -29,6 +30,7 @@ def test_file_and_texts(tmp_path: Path) -> None:
     assert config["storm.zookeeper.session.timeout.secs"] == 5.0
     assert config["supervisor.slots"] == 7
     assert config["nimbus.port"] == 6627
+    assert config["nimbus.submissions.max"] == 4
     assert set(config) == set(CLUSTER_SETTINGS)
 
 

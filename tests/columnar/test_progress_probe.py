@@ -10,7 +10,7 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState, MemoryState
-from state.delta.columns import AT_ONCE_MAX, column_values, fit_column
+from state.delta.columns import column_values, fit_column
 from state.delta.keyed.writing import RowWrites
 from state.delta.log.data_files import PUTS_MAX, fitted
 from tests.bolts import Take
@@ -18,6 +18,7 @@ from tests.state.delta.delta_tables import LARGE, sized
 from tests.topologies import committing
 from txtopo import Fields, ICommitter, TransactionAttempt
 from txtopo.api.components.planned import NEVER
+from txtopo.columnar.conversion import AT_ONCE_MAX
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.files.folder import LocalFolder
 from txtopo.transactional.commit.phases import run_commit_phases

@@ -1,6 +1,7 @@
 """LookupJoin: with a reference on the executors, with a state as of the transaction before."""
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from txtopo import (
     TransactionAttempt,
     run,
 )
+from txtopo.api.data.types import parse_type
+from txtopo.columnar.conversion import fit_array
 from txtopo.errors import ConfigError, FieldsError, TopologyError
 from txtopo.testing import PlainContext, RecordingCollector, run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
@@ -147,20 +150,32 @@ def test_under_seeded_disasters(tmp_path: Path, *, is_real_time: bool) -> None:
         assert not run_schedules(make_subject(topology, is_real_time=is_real_time), range(24)).failures
 
 
+NARROWER = [
+    ("long", "int", 2**40, -(2**31) - 1),
+    ("decimal(9,3)", "decimal(5,2)", Decimal("7.001"), Decimal(1000)),
+    ("decimal(5,2)", "decimal(9,3)", Decimal("7.01"), Decimal(-7)),
+    ("long", "decimal(5,2)", 1000, -1000),
+]
+"""Types of a stream's key and a table's, and two numbers that are none of the table's keys."""
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("numbers", NARROWER, ids=lambda numbers: f"{numbers[0]} in {numbers[1]}")
 @pytest.mark.parametrize("where", ["reference", "table", "memory"])
-def test_a_narrower_key(tmp_path: Path, where: str) -> None:
+def test_a_narrower_key(tmp_path: Path, where: str, numbers: tuple[str, str, Any, Any]) -> None:
     """A number that the type of the table's key does not hold is none of its keys."""
-    order = Fields("order: long", "customer: long", "own: int")
-    orders = [[1, 7, 7], [2, 7, 7], [3, 2**40, 7], [4, None, 7], [5, -(2**31) - 1, 7]]
+    wide, narrow, *others = numbers
+    order = Fields("order: long", f"customer: {wide}", f"own: {narrow}")
+    orders = [[at, number, 7] for at, number in enumerate([7, 7, others[0], None, others[1]], 1)]
     builder = TransactionalTopologyBuilder("join", "orders", MemoryTransactionalSpout(orders, order, 1))
     added, kept = Fields("n: long"), Fields("order: long")
     if where == "reference":
-        write_deltalake(str(tmp_path / "sums"), pa.table({"own": pa.array([7], pa.int32()), "n": [1]}))
+        write_deltalake(str(tmp_path / "sums"), pa.table({"own": fit_array([7], parse_type(narrow)), "n": [1]}))
         builder.set_reference("sums", DeltaReference(tmp_path / "sums", "own"))
         join = LookupJoin("customer", reference="sums", fields=kept, values=added, how="left")
         builder.set_bolt("join", join).shuffle_grouping("orders")
     else:
-        key = Fields("own: int")
+        key = Fields(f"own: {narrow}")
         join = LookupJoin("customer", state="sums", fields=kept, values=added, how="left")
         builder.set_committer_bolt("join", join).shuffle_grouping("orders")
         builder.set_committer_bolt("sum", ReduceCommitter("sums", "own", "order")).fields_grouping("orders", key)

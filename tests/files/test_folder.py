@@ -187,6 +187,16 @@ def test_a_write_that_fails_leaves_no_draft(folder: LocalFolder) -> None:
     assert [path.name for path in (folder.root / "log").iterdir()] == ["taken"]
 
 
+def test_what_a_full_disk_took_of_an_append_is_taken_back(folder: LocalFolder) -> None:
+    """Its writer goes on when there is room again: a rest would look like what another writer has left."""
+    file = folder.begin("log", b"first ")
+    assert file is not None
+    with no_file_larger_than(10), pytest.raises(OSError, match="File too large"):
+        file.append(b"second ")
+    assert file.append(b"third")
+    assert folder.get("log") == b"first third"
+
+
 def test_a_put_for_which_the_disk_has_no_room_names_it() -> None:
     """What is large lies in a temporary file until it is in the store: that disk is full, and not the bucket."""
     pytest.importorskip("obstore")

@@ -536,6 +536,37 @@ def test_union(flow):
     assert {"one-and-other-clock", "other-timed"} <= ids(flow)
 
 
+@pytest.mark.filterwarnings("error::txtopo.errors.UnusedStreamWarning")
+def test_a_clock_below_a_union(flow):
+    """It waits for the slower source, whatever is computed of the rows before, in however many steps."""
+    one, other, third = (
+        flow.source(name, memory([order(number, step * number) for number in range(3)], size=1))
+        for name, step in (("one", 60), ("other", 1), ("third", 60))
+    )
+    both = (
+        one.union(other).filter("id >= 0").with_columns(n="id * 2").union(third.with_columns(n="id")).filter("n >= 0")
+    )
+    windows = both.event_time("at", delay="0s").group_by("shop").window("1s").agg(n=Count())
+    windows.append("windows")
+    windows.late.append("late")
+    windows, late = ran(flow, "windows", "late")
+    assert sorted(row["n"] for row in windows) == [1, 3]
+    assert late == []
+
+
+@pytest.mark.filterwarnings("error::txtopo.errors.UnusedStreamWarning")
+@pytest.mark.parametrize("condition", [None, "id >= 0"])
+def test_a_clock_below_branches(flow, condition):
+    """Branches of a source are one source: the clock goes on when one of them has no rows any more."""
+    one = flow.source("one", memory([order(number, number) for number in range(9)], size=1))
+    other = flow.source("other", memory([order(number, number) for number in range(9)], size=1))
+    both = one.filter("id < 2").union(other, one.filter("id >= 2"))
+    timed = (both if condition is None else both.filter(condition)).event_time("at", delay="0s")
+    timed.group_by("shop").window("1s").agg(n=Count()).append("windows")
+    assert [row["n"] for row in ran(flow, "windows")[0]] == [2] * 8
+    assert "one-and-other-by-shop-1s" in ids(flow)
+
+
 def test_union_with_itself(flow):
     """Rows of a stream that comes twice count twice, also inside another union."""
     orders = flow.source("orders", memory([order(1), order(2)])).select("id")
@@ -764,6 +795,34 @@ def test_join_of_streams(flow):
     ]
     assert sorted(row["id"] for row in joined if not row["paid"]) == [2, 3]
     assert [row["id"] for row in late] == [9]
+
+
+def test_the_clock_of_a_join(flow):
+    """It waits for all that the clocks of both streams wait for, whatever is left of these rows and fields."""
+    one = flow.source("one", memory([order(1, 0), order(2, 60), order(3, 120)], size=1))
+    other = flow.source("other", memory([order(4, 0), order(5, 1), order(6, 30)], size=1))
+    both = one.union(other).event_time("at", delay="0s", partition="shop").select("id", "at")
+    joined = both.join(
+        payments(flow, (9, 0), (9, 100), (9, 200)).filter("sum < 0"), {"id": "order"}, upper="1s", how="left"
+    )
+    joined.append("joined")
+    joined["left_late"].append("late")
+    joined, late = ran(flow, "joined", "late")
+    assert [row["id"] for row in joined] == [1, 4, 5]
+    assert late == []
+
+
+def test_a_join_by_two_times_of_a_stream(flow):
+    """A stream is joined with itself by another time; the clock of both goes with the one that is behind."""
+    rows = [(number, T + 60 * number * SECOND, T + number * SECOND) for number in range(4)]
+    deliveries = flow.source("rows", memory(rows, Fields("id: long", "sent: timestamp", "ordered: timestamp"), 1))
+    left, right = (deliveries.event_time(name, delay="0s", name=name) for name in ("sent", "ordered"))
+    joined = left.join(right, "id", lower="-1h", upper="0s", rename={"sent": "s", "ordered": "o"})
+    joined.append("pairs")
+    joined["right_late"].append("late")
+    pairs, late = ran(flow, "pairs", "late")
+    assert [row["id"] for row in pairs] == [0, 1, 2, 3]
+    assert late == []
 
 
 def test_join_names(flow):

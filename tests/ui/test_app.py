@@ -153,6 +153,20 @@ def test_what_happened(served):
     assert story["headline"] == "transaction 3: committed"
 
 
+def test_there_is_no_transaction_0(served):
+    """It is what comes before the first one, and was never committed."""
+    assert (
+        served.json(f"{TOPOLOGY}/transaction/0", 404)["errorMessage"] == "there is no transaction 0: the first one is 1"
+    )
+
+
+def test_an_empty_text_is_a_key(served):
+    """It is that of its own field, and moves no other one."""
+    rows = f"{TOPOLOGY}/state/rows?name={quote(EVIL)}"
+    assert [served.json(f"{rows}{keys}")["found"] for keys in ("", "&key=", "&key=storm&key=8")] == [2, 0, 1]
+    assert "'storm' is not of type int64" in served.json(f"{rows}&key=&key=storm")["error"]
+
+
 def test_timeline_in_portions(served):
     """What a page has, it is not sent again; a number from elsewhere gets all."""
     every = served.json(f"{TOPOLOGY}/timeline")

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import signal
 
 import pytest
 
@@ -136,6 +138,32 @@ def test_what_a_process_has_forked_is_ended_with_it(begin, told):
     _, check = begin(f"{tells(**told) if told else ''}if os.fork() == 0:\n    signal.pause()\nos._exit(3)", 60.0)
     reason = "" if told else "it ended with status 3 before it was done"
     assert ended(check) == ("same" if told else "failed", reason, None)
+
+
+@pytest.mark.parametrize(
+    ("does", "printed"),
+    [("signal.pause()", "the last\n"), ("[os.write(2, b'on and on\\n') for _ in iter(int, 1)]", "on and on\n")],
+    ids=["silent", "writing"],
+)
+def test_a_daemon_is_not_waited_for(begin, tmp_path, does, printed):
+    """What user code has started in another session may hold both pipes, and write: a check ends with its process."""
+    _, check = begin(
+        f"""if (pid := os.fork()) == 0:
+    os.setsid()
+    os.close(0)
+    open("leads", "x")
+    {does}
+open("pid", "w").write(str(pid))
+while not os.path.exists("leads"):
+    pass
+print("the last", file=sys.stderr, flush=True)
+{tells(audit=PROVED)}os._exit(3)"""
+    )
+    try:
+        assert ended(check) == ("same", "", None)
+        assert printed in check.output
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
 def test_a_line_too_long_to_keep(begin):

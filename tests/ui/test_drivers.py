@@ -27,6 +27,8 @@ class Nimbus:
     """The client of a cluster whose nimbus passes on what a supervisor answers for the page, and has said the rest."""
 
     pages: DriverPages
+    status: str = "ACTIVE"
+    reason: str | None = None
 
     def nimbuses(self):
         return []
@@ -35,7 +37,7 @@ class Nimbus:
         return []
 
     def topologies(self):
-        return [TopologySummary(NAME, status="ACTIVE", uptime_seconds=1)]
+        return [TopologySummary(NAME, status=self.status, reason=self.reason, uptime_seconds=1)]
 
     def learn(self, nimbuses):
         pass
@@ -88,3 +90,11 @@ def test_earlier_runs_in_a_cluster(pages):
     for slug in (f"{own}@7", "nobody@1"):
         with pytest.raises(NotFound):
             backend.header(slug)
+
+
+@pytest.mark.parametrize(("status", "error"), [("FAILED", "why"), ("FINISHED", None)])
+def test_why_a_topology_has_ended(status, error):
+    """The page says so; only of one that has failed it is an error."""
+    pages = DriverPages(lambda _: None, list)
+    found = ClusterBackend(Nimbus(pages, status, "why")).header(slug_of(NAME))
+    assert (found.status_text, found.last_error) == (f"{status}: why", error)

@@ -78,7 +78,7 @@ def test_no_page(output, tmp_path):
     assert "no run has left anything in" in refusal(str(tmp_path))[1]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert f"cannot serve the page on 127.0.0.1:{port}" in refusal(str(output), "--at", port)[1]
+        assert f"on 127.0.0.1:{port}: Address already in use\n" in refusal(str(output), "--at", port)[1]
     assert refusal(str(output), "--at", "x")[0] == 2
 
 

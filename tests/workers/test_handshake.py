@@ -10,7 +10,7 @@ import pytest
 from tests.waiting import DEADLINE_SECS
 from txtopo.network.channel import framed
 from txtopo.workers import handshake
-from txtopo.workers.handshake import INTRODUCTION_BYTES_MAX, HandshakeError, Listener, connect
+from txtopo.workers.handshake import INTRODUCTION_BYTES_MAX, NONCE_BYTES, PROOF_BYTES, HandshakeError, Listener, connect
 
 SECRET = b"s" * 32
 
@@ -96,6 +96,16 @@ def test_connector_with_another_secret(listener: Listener, taken: Taken) -> None
     with pytest.raises(ConnectionError):
         connect(listener.address, b"x" * 32)
     assert taken.empty()
+
+
+def test_strangers_fill_no_log(listener: Listener, taken: Taken, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever finds the port may come again and again; the log says so a few times a minute."""
+    for _ in range(25):
+        with socket.create_connection(listener.address) as stranger:
+            stranger.sendall(bytes(NONCE_BYTES + PROOF_BYTES))
+            assert is_closed(stranger)
+    assert taken.empty()
+    assert len(caplog.records) == 20
 
 
 def test_listener_with_another_secret() -> None:

@@ -58,9 +58,9 @@ def health(
     *, is_done: bool = False, is_idle: bool = True, pending: int = 0, acked: int = 0, activity: int = 0, **traffic: Any
 ) -> Health:
     """Say how a worker is."""
-    return Health(
-        is_done, is_idle, pending, acked, activity, traffic.get("sent", {}), traffic.get("received", {}), None
-    )
+    sent, received = traffic.get("sent", {}), traffic.get("received", {})
+    is_active = traffic.get("is_active", False)
+    return Health(is_done, is_idle, pending, acked, activity, sent, received, None, is_active=is_active)
 
 
 class Story:
@@ -343,15 +343,51 @@ def test_worker_that_does_not_stop() -> None:
     assert story.tell(JobEnded(1, 0, RuntimeError("cancelled")))[-1] == Finish(None)
 
 
-def test_nobody_is_started_while_it_ends() -> None:
-    """A worker that dies while the run ends is not started again, and a run that ends is not activated."""
+def test_a_death_while_it_drains() -> None:
+    """A successor comes, inactive: what is pending elsewhere waits for it, and would until the deadline."""
     story = Story().running()
     story.tell(StopAsked(30.0))
+    story.beat(10, health(pending=1))
+    assert StartJob(1, 1) in story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    assert story.tell(ActivationAsked(is_active=True)) == []
+    assert story.greet(1, 12, job=1)[0] == Send(12, Welcome(2, (Peer(0, 0, ADDRESS),), is_active=False))
+    for _ in range(2):
+        assert story.beat(12, health()) == []
+    assert story.beat(10, health()) == [Send(10, Stop()), Send(12, Stop())]
+
+
+def test_stop_of_a_quiet_run() -> None:
+    """What a worker reported before its spouts were deactivated is no reason to end: they may have emitted since."""
+    story = Story().running()
+    for channel in (10, 10, 11, 11):
+        story.beat(channel, health(is_active=True))
+    assert story.tell(StopAsked(30.0)) == [Send(10, SetActive(is_active=False)), Send(11, SetActive(is_active=False))]
+    assert story.beat(10, health()) == []
+    assert story.beat(11, health(is_active=True)) == []
+    assert story.beat(11, health()) == [Send(10, Stop()), Send(11, Stop())]
+
+
+def test_who_has_not_started_holds_up_no_end() -> None:
+    """A stop waits for a worker that has no slot only if tuples wait for it."""
+    assert Story().tell(StopAsked(30.0)) == [CancelJob(0, 0), CancelJob(1, 0)]
+    for sent in ({}, {1: 1}):
+        story = Story()
+        story.greet(0, 10)
+        for _ in range(2):
+            assert story.beat(10, health(sent=sent)) == []
+        stopped = story.tell(StopAsked(30.0))
+        assert (CancelJob(1, 0) not in stopped) is bool(sent)
+        assert (CancelJob(1, 0) in story.tell(Ticked(), after=30.0)) is bool(sent)
+
+
+def test_nobody_is_started_while_it_ends() -> None:
+    """A worker that dies after all were told to end is not started again."""
+    story = Story().running()
+    story.tell(StopAsked(0.0))
     story.tell(Received(11, Failed(BUG, None)))
     actions = story.tell(JobEnded(1, 0, RuntimeError("lost")))
     assert actions[-1] == Warn("worker 1 did not end in good order: [component 'bolt'] task 2: ValueError: a bug")
     assert not [action for action in actions if isinstance(action, StartJob)]
-    assert story.tell(ActivationAsked(is_active=True)) == []
 
 
 def test_stop_before_all_have_started() -> None:
@@ -457,6 +493,7 @@ def test_exhausted_while_it_stops(other: str) -> None:
         story.beat(10, health(is_done=True))
         if other != "has died":
             story.beat(11, health(is_done=other == "is done"))
+    story.tell(Ticked(), after=30.0)
     assert story.supervisor.phase is RunPhase.STOPPING
     assert story.supervisor.is_exhausted is (other == "is done")
 

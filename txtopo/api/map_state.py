@@ -93,8 +93,9 @@ class MapState(ABC):
         It is fastest for states that look keys up in columns. A key that has expired for this transaction is removed.
 
         Args:
-            rows: a table whose columns are the key fields and then the value fields, of any names, each key once.
-            removed: a table of the key fields, with the keys to remove, each once and none of ``rows``.
+            rows: a table whose columns are the key fields and then the value fields, of any names, each key once: of
+                one that comes again the last row counts, at the cost of the way by key.
+            removed: a table of the key fields, with the keys to remove, also those of ``rows``.
 
         Returns:
             For each of ``rows`` whether it is there: its time has not passed.

@@ -505,6 +505,18 @@ class HoldsRows(ABC):
         """Hold at most so many bytes of them there; it may begin to load them, beside what is next."""
 
 
+class NotesRows(ABC):
+    """Can have a group decided before it writes files: the notes of small writes have their rows."""
+
+    @abstractmethod
+    def note_rows(self, bytes_max: int) -> None:
+        """Put the rows of a write into its note, if they have at most so many bytes.
+
+        Such a group is durable a few milliseconds earlier, and visible as late as ever: its files are written when it
+        is published. *txtopo* calls it in real-time mode.
+        """
+
+
 class KeepsHistory(ABC):
     """Removes in its maintenance what only earlier versions of its table need."""
 

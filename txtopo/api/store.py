@@ -1,6 +1,7 @@
 """Stores: where a coordinator keeps its durable state.
 
-A store is a small tree of byte values with atomic, durable, fenced writes. It holds metadata and txids, never data.
+A store is a small tree of byte values with atomic, durable, fenced writes. It holds metadata and txids, and of data the
+rows of the group that was decided last at most, if they are few.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import attrs
 
 from txtopo.api.components.planned import NEVER
-from txtopo.api.state import HoldsRows, OpenedState, State, UsesExecutors
+from txtopo.api.state import HoldsRows, NotesRows, OpenedState, State, UsesExecutors
 from txtopo.assembly.environment import Environment
 from txtopo.assembly.feed.asked_spout import AskedSpout
 from txtopo.assembly.feed.feed import SpoutFeed
@@ -44,7 +44,7 @@ from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
-from txtopo.transactional.commit.keeping import PointKeeper
+from txtopo.transactional.commit.point_keeper import PointKeeper
 from txtopo.transactional.core.events import Recovered, TransactionMetadata
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.spout_policy import policy_of
@@ -59,6 +59,9 @@ JOB_TARGET_MS = 2_000
 waits for no more than that."""
 
 REAL_TIME_JOB_TARGET_MS = 250
+NOTED_BYTES_MAX = 128 * 1024
+"""So many bytes of rows ride with a decision in real-time mode: compressed, they take one sync as long as without them.
+The value of a group takes 512 KiB, see :data:`~txtopo.api.store.VALUE_BYTES_MAX`."""
 """The same in real-time mode, where a job has almost no cost of its own."""
 
 
@@ -231,6 +234,8 @@ def _equip(states: Mapping[str, OpenedState], runner: JobRunner, config: Config)
             state.use_executors(runner, config["topology.driver.rows.max"])
         if isinstance(state, HoldsRows):
             state.hold_rows(config["topology.state.bytes.max"] // holders)
+        if isinstance(state, NotesRows) and config.is_real_time:
+            state.note_rows(NOTED_BYTES_MAX // len(states))
 
 
 def _make_planner(plan: Plan, config: Config, limits: Limits, slots: int, staging: Folder) -> JobPlanner:

@@ -23,6 +23,9 @@ T = TypeVar("T")
 STEPS_MAX = 8
 """How many steps of a group, such as writes of its tables, are made at the same time."""
 
+_ASIDES_MAX = 1_000
+"""The most that is done aside at a time: more than a topology has spouts. A thread is made when it is needed."""
+
 _WAIT_SECS = 1.0
 """How often the end of a run asks which cancelled jobs are still there."""
 
@@ -58,8 +61,8 @@ class Threads(ABC):
         """Return seconds of processor time of the calling thread."""
 
     @abstractmethod
-    def sleep(self, duration_secs: float) -> None:
-        """Pause the calling work."""
+    def sleep(self, duration_secs: float, until: Sequence[Future[None]] = ()) -> None:
+        """Pause the calling work, no longer than ``until`` one of some has ended."""
 
     @abstractmethod
     def submit(self, role: Role, work: Callable[[], None]) -> None:
@@ -131,7 +134,7 @@ class ThreadPools(Threads):
         }
         self._steps = ThreadPoolExecutor(steps_max - 1, "txtopo-write") if steps_max > 1 else None
         self._writer = ThreadPoolExecutor(1, "txtopo-writer")
-        self._asides = ThreadPoolExecutor(thread_name_prefix="txtopo-aside")
+        self._asides = ThreadPoolExecutor(_ASIDES_MAX, "txtopo-aside")
         self._jobs: set[Future[None]] = set()
         """The jobs that have not ended."""
 
@@ -147,9 +150,12 @@ class ThreadPools(Threads):
         """Return the processor time of the calling thread, by the system."""
         return time.thread_time()
 
-    def sleep(self, duration_secs: float) -> None:
+    def sleep(self, duration_secs: float, until: Sequence[Future[None]] = ()) -> None:
         """Pause the calling thread."""
-        time.sleep(duration_secs)
+        if until:
+            concurrent.futures.wait(until, duration_secs, concurrent.futures.FIRST_COMPLETED)
+        else:
+            time.sleep(duration_secs)
 
     def submit(self, role: Role, work: Callable[[], None]) -> None:
         """Queue work for one of the role's threads."""
@@ -229,7 +235,7 @@ class ThreadPools(Threads):
         """End all threads."""
         # Queued work is dropped first. Jobs are cancelled before their threads are joined, which would otherwise take
         # as long as the jobs run.
-        for pool in (*self._threads.values(), self._asides):
+        for pool in self._threads.values():
             pool.shutdown(wait=False, cancel_futures=True)
         self._commit.shut_down()
         self._writer.shutdown()  # what is begun is made, also if the phases beside it were abandoned
@@ -238,7 +244,7 @@ class ThreadPools(Threads):
         cancel_jobs()
         while concurrent.futures.wait(list(self._jobs), _WAIT_SECS).not_done:
             while_waiting()
-        for pool in (*self._threads.values(), self._asides):
+        for pool in (*self._threads.values(), self._asides):  # last, for the feed's last request may need it
             pool.shutdown(wait=True)
 
 

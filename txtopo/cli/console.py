@@ -31,6 +31,10 @@ class Console(rich.console.Console):
         """Print a line, which stays one however narrow the terminal is."""
         self.print(Text(text, style), soft_wrap=True)
 
+    def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002 - Rich's
+        """Leave the cursor as it is: a display that hides it can't show it again if its process is killed."""
+        return False
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Yield what is printed; Rich's commands to the terminal are segments of their own, and stay."""
         for segment in super().render(renderable, options):

@@ -90,6 +90,7 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
         Setting("nimbus.code.distributor", "local", TEXT, "local, shared, or MODULE:CLASS of a CodeDistributor"),
         Setting("nimbus.code.distributor.folder", None, TEXT_OR_NONE, "the folder of the shared one, a path or a URI"),
         Setting("nimbus.upload.bytes.max", 256 << 20, integer(1), "the largest submission, in bytes"),
+        Setting("nimbus.submissions.max", 16, integer(1), "submissions at a time: each has a thread for minutes"),
         Setting("nimbus.submission.check.secs", 120.0, SECONDS, "how long a supervisor may check submitted code"),
         Setting("topology.min.replication.count", 1, integer(1), "nimbuses that hold new code, the leader among them"),
         Setting("topology.max.replication.wait.time.sec", 60.0, _wait, "how long a submission waits for them"),

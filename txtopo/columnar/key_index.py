@@ -32,6 +32,9 @@ _PARTS_MAX = 32
 _FEW, _STRIDE = 64, 32
 """From how few keys on a look-up looks at so many slots at a time for each."""
 
+_DIGITS_MAX = 76
+"""Of Arrow's largest decimal: room for any two of 38."""
+
 _LOAD_MIN, _LOAD_MAX = 0.55, 0.75
 """The share of slots with keys when the table is built, and from which on there is no room for more."""
 
@@ -282,12 +285,24 @@ class KeyNumbers:
         return self._index.find(hashes_of(rows), are_same)
 
 
-def as_integers(column: Any, kind: pa.DataType) -> Any:
-    """Return a column of integers in another type of integers; one that this does not hold is null: it equals none."""
-    if column.type == kind:
+def as_numbers(column: Any, kind: pa.DataType) -> Any:
+    """Return a column of integers or decimals in another type of them; one that this does not hold is null.
+
+    It equals no number of that type. Columns of other types, and decimals for integers, stay as they are.
+    """
+    theirs = column.type
+    if theirs == kind:
         return column
-    bounds = np.iinfo(kind.to_pandas_dtype())
-    fits = pc.and_(pc.greater_equal(column, int(bounds.min)), pc.less_equal(column, int(bounds.max)))
+    if pa.types.is_integer(kind) and pa.types.is_integer(theirs):
+        bounds = np.iinfo(kind.to_pandas_dtype())
+        fits = pc.and_(pc.greater_equal(column, int(bounds.min)), pc.less_equal(column, int(bounds.max)))
+    elif pa.types.is_decimal(kind) and (pa.types.is_integer(theirs) or pa.types.is_decimal(theirs)):
+        exact = column.cast(pa.decimal256(_DIGITS_MAX, max(kind.scale, getattr(theirs, "scale", 0))))
+        column = exact.cast(pa.decimal256(_DIGITS_MAX, kind.scale), safe=False)  # cut off
+        end = pa.scalar(10 ** (kind.precision - kind.scale), exact.type)
+        fits = pc.and_(pc.equal(column.cast(exact.type), exact), pc.less(pc.abs(exact), end))
+    else:
+        return column
     return pc.if_else(fits, column, pa.scalar(None, column.type)).cast(kind)
 
 

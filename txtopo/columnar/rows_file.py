@@ -6,6 +6,7 @@ reads only the parts that it works on.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -117,6 +118,16 @@ def rows_of_bytes(encoded: bytes) -> pa.Table:
     """Return the rows that :func:`rows_to_bytes` encoded."""
     with pa.ipc.open_stream(encoded) as reader:
         return reader.read_all()
+
+
+def rows_to_note(rows: pa.Table) -> str:
+    """Return rows as text, for the note of a group."""
+    return base64.b64encode(rows_to_bytes(rows)).decode()
+
+
+def rows_of_note(text: str) -> pa.Table:
+    """Return the rows that :func:`rows_to_note` encoded."""
+    return rows_of_bytes(base64.b64decode(text))
 
 
 def remove_rows_files(folder: Folder, is_over: Callable[[int], bool]) -> None:

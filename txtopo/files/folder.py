@@ -420,12 +420,18 @@ class _GrowingFile:
 
     def append(self, content: bytes) -> bool:
         try:
-            with self.path.open("r+b") as file:
+            # Without a buffer, which would be written once more when the file is closed.
+            with self.path.open("r+b", buffering=0) as file:
                 if file.seek(0, os.SEEK_END) != self.size:
                     return False
-                file.write(content)
-                file.flush()
-                os.fdatasync(file.fileno())
+                try:
+                    rest = memoryview(content)
+                    while rest:
+                        rest = rest[file.write(rest) :]
+                    os.fdatasync(file.fileno())
+                except OSError:
+                    file.truncate(self.size)
+                    raise
         except FileNotFoundError:
             return False
         self.size += len(content)

@@ -120,7 +120,17 @@ class _Topology:
                 is_over = snapshot is not None and bool(snapshot.ended)
                 assert isinstance(self.metadata_dir, ObjectFolder), "only then there is another one"
                 bring_end(self.metadata_dir, self.timeline.folder, self.id, writer.epoch if is_over else None)
-        return KnownRun(self.id, timeline, timeline.run(), writer, snapshot, damage=damage)
+        undone_to = None if writer is None or snapshot is None else self._undone_to(writer, snapshot)
+        return KnownRun(self.id, timeline, timeline.run(), writer, snapshot, undone_to=undone_to, damage=damage)
+
+    def _undone_to(self, writer: Writer, snapshot: Snapshot) -> int | None:
+        """Return the transaction to which a command has brought it back since a run that is over, if one has."""
+        if snapshot.ended or writer.is_alive is False:
+            with contextlib.suppress(DivergenceError):  # of a damaged journal
+                end = read_end(find_journal(self.metadata_dir, self.id))
+                if end is not None and end.header.epoch > writer.epoch and end.last is None:
+                    return end.header.committed
+        return None
 
     @property
     def is_there(self) -> bool:
@@ -235,25 +245,29 @@ class FolderBackend:
     )
     def transactions(self, slug: str, first: int, last: int | None, limit: int, failed: int) -> Transactions:
         """Return transactions, newest first; only those with a failed attempt if ``failed`` is 1."""
-        return self._find(slug).shown.transactions(first, last, limit, failed=bool(failed))
+        topology = self._find(slug)
+        return topology.shown.transactions(
+            first, last, limit, failed=bool(failed), undone_to=topology.known_run().undone_to
+        )
 
     @answers("transaction/{txid}", "One transaction: story, attempts, writes")
     def transaction(self, slug: str, txid: int) -> Transaction:
         """Return all about one transaction."""
         topology = self._find(slug)
-        done = Attempts.of(topology.shown, txid)  # before the journal, which then has no less
-        now, why = now_of(topology.known_run()), ""
+        run = topology.known_run()
+        attempts = Attempts.of(topology.shown, txid, run.undone_to)  # before the journal, which then has no less
+        now, why = now_of(run), ""
         if topology.past is None:
             try:
                 known = Known.of(topology.metadata_dir, topology.id, topology.snapshot())
-                return transaction_of(known, txid, done, now, CanCheck(topology.has_journal, self._can_replay))
+                return transaction_of(known, txid, attempts, now, CanCheck(topology.has_journal, self._can_replay))
             except TxtopoError as error:  # the journal is damaged, nothing is known of it, or it has not begun
                 why = without_secrets(error.message)
-                if not isinstance(error, DivergenceError) or not done.attempts:
+                if not isinstance(error, DivergenceError) or not attempts.attempts:
                     raise NotFound(why) from error
-        if not done.attempts:
+        if not attempts.attempts:
             raise NotFound(f"this run has begun no transaction {txid}, or its timeline no longer has it")
-        return transaction_by_timeline(topology.shown, txid, done, now, why)
+        return transaction_by_timeline(topology.shown, txid, attempts, now, why)
 
     @answers("errors", "The last hundred errors, in groups")
     def errors(self, slug: str) -> Errors:
@@ -350,10 +364,10 @@ class FolderBackend:
         """See :class:`~txtopo.inspect.questions.Backend`."""
         raise NotFound("this page is of a folder; 'txtopo ui --cluster' shows a cluster")
 
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
+    def change(self, slug: str, command: str, settings: Mapping[str, str]) -> Changed:
         """See :class:`~txtopo.inspect.questions.Backend`."""
         del slug, settings
-        raise NotFound(f"there is no cluster that could {what} it")
+        raise NotFound(f"there is no cluster that could {command} it")
 
     def close(self) -> None:
         """Close all files."""
@@ -387,7 +401,7 @@ class FolderBackend:
     def _refreshed(self) -> dict[str, _Topology]:
         """Find topologies. Names come from a listing, and never from a request."""
         with self._lock:
-            there: set[str] = set()
+            present: set[str] = set()
             for metadata_dir in (self.output.below(METADATA_DIR), self.output):
                 folders = [name for name in metadata_dir.folders() if name.startswith(FOLDER_PREFIX)]
                 ids = {
@@ -395,10 +409,10 @@ class FolderBackend:
                     *topologies_with_journal(metadata_dir),
                     *(urllib.parse.unquote(name.removeprefix(FOLDER_PREFIX)) for name in folders),
                 }
-                for found in ids - {topology.id for topology in self._known.values()}:
-                    self._known[slug_of(found)] = _Topology.of(found, metadata_dir)
-                there |= ids
-            for slug in [slug for slug, topology in self._known.items() if topology.id not in there]:
+                for topology_id in ids - {topology.id for topology in self._known.values()}:
+                    self._known[slug_of(topology_id)] = _Topology.of(topology_id, metadata_dir)
+                present |= ids
+            for slug in [slug for slug, topology in self._known.items() if topology.id not in present]:
                 self._known.pop(slug).close()
             return self._known.copy()
 

@@ -59,7 +59,7 @@ class Backend(Protocol):
     def cluster(self) -> Cluster:
         """Return the daemons of a cluster."""
 
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
+    def change(self, slug: str, command: str, settings: Mapping[str, str]) -> Changed:
         """Activate, deactivate, rebalance or kill a topology of a cluster."""
 
 
@@ -96,7 +96,7 @@ class Text:
     def of(self, texts: Texts) -> Any:
         """Return it; raise a BadQuestion if it is missing."""
         if self.is_list:
-            return [text for text in texts.get(self.name, ()) if text]
+            return list(texts.get(self.name, ()))
         if not texts.get(self.name):
             raise BadQuestion(f"name the state: ?{self.name}=NAME")
         return texts[self.name][0]

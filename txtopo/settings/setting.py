@@ -60,12 +60,19 @@ class Setting:
     @property
     def default_text(self) -> str:
         """The default as a value for ``--set``."""
-        default = self.default
-        if isinstance(default, bool):
-            return str(default).lower()
-        if isinstance(default, tuple):
-            return ",".join(default)
-        return "none" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
+        return self.text_of(self.default)
+
+    @staticmethod
+    def text_of(value: Any) -> str:
+        """Return a value in the form in which it is kept as one for ``--set``."""
+        match value:
+            case bool() | None:
+                return str(value).lower()
+            case tuple():
+                return ",".join(value)
+            case Mapping():
+                return ",".join(f"{name}={part}" for name, part in value.items())
+        return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
     @property
     def is_storms(self) -> bool:

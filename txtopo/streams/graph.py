@@ -159,8 +159,8 @@ class Graph:
     storage_options: Mapping[str, str] | None = attrs.field(default=None, kw_only=True, repr=False)  # may hold secrets
     untaken: dict[Any, Place] = attrs.field(factory=dict)
     """Aggregates that nothing has taken, which are no steps yet, with their lines."""
-    clocks_used: set[Step] = attrs.field(factory=set)
-    """Clocks that a step goes by: a join of two may do so with one of its own."""
+    taken: set[Step] = attrs.field(factory=set)
+    """Steps that are taken, also if by others in their place: a join may go by a clock of its own."""
 
     def add(self, step: Step) -> Step:
         """Add a step; raise a TopologyError if one of its names is another's."""
@@ -240,7 +240,7 @@ class Graph:
         return needed
 
     def _warn(self) -> None:
-        used = {before for step in self.steps for before in step.before} | self.clocks_used
+        used = {before for step in self.steps for before in step.before} | self.taken
         unused = [(step.verb, step.place) for step in self.steps if step not in used and not step.is_sink]
         for verb, place in [*unused, *(("agg", place) for place in self.untaken.values())]:
             text = f"{place}: nothing takes what {verb} makes; append it to a table, or leave it out"
@@ -254,6 +254,13 @@ class Graph:
             step = next((each for each in self.steps if named and named[1] in {each.name, *each.states}), None)
             lines.append(line if step is None else str(step.place.says(line)))
         return TopologyError("\n".join(lines))
+
+
+def parts_of(port: Port) -> Sequence[Port]:
+    """Return the streams that a stream is: that of a union is several."""
+    if port.step.verb != "union":
+        return [port]
+    return [each for part in port.step.inputs for each in parts_of(part)]
 
 
 def port_of(step: Step, stream: str) -> Port:

@@ -65,7 +65,7 @@ class StreamsJoined:
         if self.within is None and self.how == "full":
             raise ConfigError("a full join needs a bound in time: write upper='1h', or take how='inner' or 'left'")
         clocks = [side.clock for side in sides if side.clock is not None]
-        clock = clock_of_both(graph, self.name, [side.port for side in sides], clocks) if self.is_by_time else None
+        clock = clock_of_both(graph, self.name, clocks) if self.is_by_time else None
 
         def joining(sources: Callable[[Port], Sequence[Source]]) -> IntervalJoin | StreamJoin:
             left, right = (side.at(sources) for side in sides)

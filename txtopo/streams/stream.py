@@ -46,8 +46,8 @@ from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, FieldsError, TopologyError
 from txtopo.row_wise.steps import Filter, FunctionStep, RowStep, Select, WithColumns
-from txtopo.streams.clocks import Clock, clock_step
-from txtopo.streams.graph import ANY, Graph, Port, Step, port_of, streams_of
+from txtopo.streams.clocks import Clock, by_source, clock_step
+from txtopo.streams.graph import ANY, Graph, Port, Step, parts_of, port_of, streams_of
 from txtopo.streams.joins import Side, StreamsJoined, pairs_of
 from txtopo.streams.rows import HasFields, Names, RowVerbs
 from txtopo.streams.shown import Preview, preview_of
@@ -140,9 +140,9 @@ class Stream(RowVerbs["Stream"], Outputs):
             if _kinds(other.fields) != _kinds(self.fields):
                 ours, theirs = (fields_text(stream.fields) for stream in (self, other))
                 raise FieldsError(f"one stream has {ours}, another {theirs}; give both the same fields")
-        streams, ports = [self], _ports_in(self._output())
+        streams, ports = [self], {*parts_of(self._output())}
         for other in others:  # one that is there already comes a second time by a separate step
-            more_ports = _ports_in(other._output())
+            more_ports = {*parts_of(other._output())}
             streams.append(other._ordered_as(self) if more_ports & ports or other.fields != self.fields else other)
             ports |= more_ports
         bases = list(dict.fromkeys(stream._base for stream in streams))
@@ -187,14 +187,16 @@ class Stream(RowVerbs["Stream"], Outputs):
             self._field(partition)
         clock_id = name or f"{self._base}-clock"
         settings: dict[str, Any] = {
+            "time": field,
             "delay": duration(delay, "delay"),
             "partition": partition,
             "idle_after": optional_duration(idle_after, "idle_after"),
         }
         ahead = optional_duration(ahead_max, "ahead_max")
-        clock = EventClock(clock_id, time=field, **settings, ahead_max=ahead, close_at_end=close_at_end)
-        added = clock_step(self._graph, "event_time", self._base, clock_id, [self._output()], component=clock)
-        return Stream(self._graph, self._output(), Clock(added, field, duration(lateness, "lateness"), settings, ahead))
+        clock = EventClock(clock_id, **settings, ahead_max=ahead, close_at_end=close_at_end)
+        port = by_source(self._graph, self._output())
+        added = clock_step(self._graph, "event_time", self._base, clock_id, [port], component=clock)
+        return Stream(self._graph, port, Clock(added, field, duration(lateness, "lateness"), settings, ahead))
 
     @step
     def distinct(self, key: Names, *, within: Duration | None = None, name: str | None = None) -> Stream:
@@ -271,8 +273,7 @@ class Stream(RowVerbs["Stream"], Outputs):
         other_keys = list(right._keys(other_keys))
         clocks = [stream._timed("join") if join.is_by_time else None for stream in (left, right)]
         is_grouped_twice = left._output() == right._output() and keys != other_keys
-        is_timed_twice = left._output().step is right._output().step and clocks[0] != clocks[1]
-        if is_grouped_twice or is_timed_twice:  # a component is grouped in one way, and has one time
+        if is_grouped_twice:  # a component is grouped in one way
             right = right._ordered_as(right)
         sides = [
             Side(stream._output(), own, clock, names)
@@ -484,7 +485,7 @@ class Stream(RowVerbs["Stream"], Outputs):
                 f"{clock.time!r} is another field than the event time by which {clock.step.name!r} goes, which was "
                 f"dropped; keep that, and give this one another name, or do {verb}() before"
             )
-        self._graph.clocks_used.add(clock.step)
+        self._graph.taken.add(clock.step)
         return clock
 
     def _kept_for(self, verb: str, ttl: Any) -> tuple[Mapping[str, Any], Sequence[Step]]:
@@ -831,13 +832,6 @@ def _checked(fields: Fields, keys: Sequence[str], aggregates: Mapping[str, Aggre
 
 def _by(fields: Fields, keys: Sequence[str]) -> Grouping:
     return Grouping(GroupingKind.FIELDS, fields=fields.subset(keys)) if keys else Grouping(GroupingKind.GLOBAL)
-
-
-def _ports_in(port: Port) -> set[Port]:
-    """Return the streams that a stream is: that of a union is several."""
-    if port.step.verb != "union":
-        return {port}
-    return {each for part in port.step.inputs for each in _ports_in(part)}
 
 
 def _kinds(fields: Fields) -> Mapping[str, pa.DataType | None]:

@@ -126,9 +126,9 @@ def routes(page: Page) -> list[Route | Mount]:
         return Json(to_json(page.begin(request)), 202)
 
     async def change(request: Request) -> Response:
-        what = request.url.path.rpartition("/")[2]
+        command = request.url.path.rpartition("/")[2]
         settings = settings_in(await body_of(request))
-        return Json(to_json(await run_in_threadpool(backend.change, request.path_params["slug"], what, settings)))
+        return Json(to_json(await run_in_threadpool(backend.change, request.path_params["slug"], command, settings)))
 
     def metrics(_request: Request) -> Response:
         return Response(backend.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -144,7 +144,7 @@ def routes(page: Page) -> list[Route | Mount]:
         Route("/api/v1/topology/{slug}/audit", begun, methods=["POST"]),
         Route("/api/v1/topology/{slug}/replay/{txid}", begun, methods=["POST"]),
         Route("/api/v1/topology/{slug}/cancel", _as_json(page.cancel), methods=["POST"]),
-        *(Route(f"/api/v1/topology/{{slug}}/{what}", change, methods=["POST"]) for what in CHANGES),
+        *(Route(f"/api/v1/topology/{{slug}}/{command}", change, methods=["POST"]) for command in CHANGES),
         Route("/api/v1/session", _as_json(page.invite), methods=["POST"]),
         Route("/openapi.json", lambda _: Json(document())),
         Route("/health", health),

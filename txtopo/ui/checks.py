@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -89,12 +90,13 @@ class Checks:
             running = [check for check in self._checks.values() if check.state == "running"]
             if running or self._is_closed:
                 raise CheckRuns(f"the {running[0].kind if running else 'page'} is at work; try again when it is done")
+            pipes = [_pipe(), _pipe()]
             process = subprocess.Popen(  # noqa: S603 - our own command
                 [sys.executable, "-m", "txtopo", kind, "--for-page", *words],
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stdout=pipes[0][1],
+                stderr=pipes[1][1],
                 env={**os.environ, "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"},
                 start_new_session=True,  # so that all its processes can be killed
             )
@@ -104,7 +106,7 @@ class Checks:
             while len(self._checks) > KEPT_MAX:
                 self._checks.pop(next(iter(self._checks)))
             self._process = process
-        threading.Thread(target=self._follow, args=(check, process), name="check", daemon=True).start()
+        threading.Thread(target=self._follow, args=(check, process, pipes), name="check", daemon=True).start()
         return check
 
     def find(self, number: int) -> Check | None:
@@ -132,22 +134,27 @@ class Checks:
         if self._process is not None:
             _kill(self._process)
 
-    def _follow(self, check: Check, process: subprocess.Popen[bytes]) -> None:
+    def _follow(
+        self, check: Check, process: subprocess.Popen[bytes], pipes: Sequence[tuple[IO[bytes], IO[bytes]]]
+    ) -> None:
         too_long = threading.Timer(self._secs_max, self._end_late, [check, process])
         too_long.daemon = True
         too_long.start()
+        end = secrets.token_hex().encode() + b"\n"
         reading = [
-            threading.Thread(target=_take, args=(check, process.stdout), name="told", daemon=True),
-            threading.Thread(target=_collect, args=(check, process.stderr), name="printed", daemon=True),
+            threading.Thread(target=target, args=(check, _lines_of(outlet, end)), name="check", daemon=True)
+            for target, (outlet, _) in zip((_take, _collect), pipes, strict=True)
         ]
         for thread in reading:
             thread.start()
         status = process.wait()
         too_long.cancel()
-        with contextlib.suppress(ProcessLookupError):  # what it has begun may be left, and hold its pipes for ever
+        with contextlib.suppress(ProcessLookupError):  # what it has begun may be left
             os.killpg(process.pid, signal.SIGKILL)
-        for thread in reading:
-            thread.join()
+        for thread, (outlet, inlet) in zip(reading, pipes, strict=True):
+            with outlet, inlet:
+                inlet.write(end)  # behind all of the process: what is in another session may hold the pipe for ever
+                thread.join()
         outcome = _outcome_of(check)
         if outcome in {"same", "differs"}:
             check.reason = ""  # it was done before it could be killed
@@ -170,9 +177,22 @@ def _outcome_of(check: Check) -> str:
     return "cancelled" if check.reason == _CANCELLED else "failed"
 
 
-def _take(check: Check, stream: IO[bytes]) -> None:
-    """Keep what the page is told."""
+def _pipe() -> tuple[IO[bytes], IO[bytes]]:
+    outlet, inlet = os.pipe()
+    return os.fdopen(outlet, "rb"), os.fdopen(inlet, "wb", 0)
+
+
+def _lines_of(stream: IO[bytes], end: bytes) -> Iterator[bytes]:
+    """Yield the lines of a stream up to its end, which may be within a line."""
     for line in stream:
+        yield line.removesuffix(end)
+        if line.endswith(end):
+            return
+
+
+def _take(check: Check, lines: Iterable[bytes]) -> None:
+    """Keep what the page is told."""
+    for line in lines:
         with contextlib.suppress(*DAMAGE):  # it was killed within a line, which so tells nothing
             told = from_json(json.loads(line), CheckLine)
             check.progress = told.progress
@@ -180,10 +200,10 @@ def _take(check: Check, stream: IO[bytes]) -> None:
             check.reason = check.reason or told.error
 
 
-def _collect(check: Check, stream: IO[bytes]) -> None:
+def _collect(check: Check, lines: Iterable[bytes]) -> None:
     """Keep the end of what is printed, in whole lines, of which it is known where secrets begin; but none too long."""
     printed = b""
-    for line in stream:
+    for line in lines:
         printed += line if len(line) < OUTPUT_BYTES_MAX else "…\n".encode()
         if len(printed) > OUTPUT_BYTES_MAX:
             printed = printed[-OUTPUT_BYTES_MAX:].partition(b"\n")[2]

@@ -144,19 +144,23 @@ class ClusterBackend:
                 slots=supervisor.slots_total,
                 used=supervisor.slots_used,
                 drivers=[
-                    Driver(slug_of(one.id), one.id, None if one.heartbeat is None else one.heartbeat.pid)
-                    for one in topologies
-                    if one.assignment is not None and one.assignment.supervisor == supervisor.id
+                    Driver(
+                        slug_of(topology.id),
+                        topology.id,
+                        None if topology.heartbeat is None else topology.heartbeat.pid,
+                    )
+                    for topology in topologies
+                    if topology.assignment is not None and topology.assignment.supervisor == supervisor.id
                 ],
             )
             for supervisor in seen.supervisors
         ]
         return Cluster(time.time(), nimbuses, supervisors, seen.why)
 
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
+    def change(self, slug: str, command: str, settings: Mapping[str, str]) -> Changed:
         """See :class:`~txtopo.inspect.questions.Backend`."""
         name = self._find(self._refreshed(), slug).id
-        after = self._client.change(name, what, settings=settings)
+        after = self._client.change(name, command, settings=settings)
         self._last = attrs.evolve(self._last, at=float("-inf"))  # so that the next answer shows it
         return Changed(after.id, after.status, after.seconds_left)
 
@@ -182,28 +186,29 @@ class ClusterBackend:
         self._nimbuses |= nimbuses
         while len(self._nimbuses) > _NIMBUSES_MAX:
             self._nimbuses.pop(next(iter(self._nimbuses)))
-        said = summaries.json()["topologies"] if summaries.is_success else {}
-        said = {name: from_json(each, Summary) for name, each in said.items()}
-        return _Seen(time.monotonic(), nimbuses, supervisors, topologies, said)
+        told = summaries.json()["topologies"] if summaries.is_success else {}
+        by_id = {topology_id: from_json(summary, Summary) for topology_id, summary in told.items()}
+        return _Seen(time.monotonic(), nimbuses, supervisors, topologies, by_id)
 
     @staticmethod
     def _find(seen: _Seen, slug: str) -> TopologySummary:
-        own = slug.partition(OF_RUN)[0]
-        if own not in seen.topologies:
-            raise NotFound(f"there is no topology {own!r} on the cluster{f': {seen.why}' if seen.why else ''}")
-        return seen.topologies[own]
+        topology = slug.partition(OF_RUN)[0]
+        if topology not in seen.topologies:
+            raise NotFound(f"there is no topology {topology!r} on the cluster{f': {seen.why}' if seen.why else ''}")
+        return seen.topologies[topology]
 
     def _summary(self, seen: _Seen, topology: TopologySummary) -> Summary:
-        said = seen.summaries.get(topology.id) or header.summary(_unreached(topology.id))
-        found = attrs.evolve(said, **self._own(seen, topology, said))
+        summary = seen.summaries.get(topology.id) or header.summary(_unreached(topology.id))
+        found = attrs.evolve(summary, **self._own(seen, topology, summary))
         is_over = topology.status in _WORDS and not seen.why
         return attrs.evolve(found, status_text=topology.status) if is_over else found
 
     @staticmethod
-    def _own(seen: _Seen, topology: TopologySummary, said: Topology) -> dict[str, Any]:
+    def _own(seen: _Seen, topology: TopologySummary, summary: Topology) -> dict[str, Any]:
         status, beat, reason = topology.status, topology.heartbeat, topology.reason
         now = time.time()
-        word, text = said.status, said.status_text
+        word, text = summary.status, summary.status_text
+        error = first_line(reason) if reason and status == Status.FAILED.value else None
         if status in _WORDS:
             word, text = _WORDS[status], f"{status}{f': {first_line(reason)}' if reason else ''}"
         elif word == "unknown":
@@ -218,9 +223,9 @@ class ClusterBackend:
             "id": topology.id,
             "status": word,
             "status_text": text,
-            "last_error": said.last_error or (first_line(reason) if reason else None),
-            "started_at": said.started_at or now - topology.uptime_seconds,
-            "updated_at": said.updated_at or now,
+            "last_error": summary.last_error or error,
+            "started_at": summary.started_at or now - topology.uptime_seconds,
+            "updated_at": summary.updated_at or now,
         }
 
     def _ask(self, slug: str, path: str, **query: Any) -> httpx.Response:
@@ -234,8 +239,8 @@ class ClusterBackend:
         name = self._find(self._refreshed(), slug).id
         given = urlencode({key: value for key, value in query.items() if value is not None}, doseq=True)
         run = "".join(slug.partition(OF_RUN)[1:])
-        place = quote("/".join(filter(None, (run, path))))
-        answer = self._client.page(f"/{quote(name, safe='')}/{place}?{given}")
+        below = quote("/".join(filter(None, (run, path))))
+        answer = self._client.page(f"/{quote(name, safe='')}/{below}?{given}")
         if answer.is_success:
             return answer
         try:

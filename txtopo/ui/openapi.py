@@ -51,8 +51,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", f"{_OF_TOPOLOGY}/replay/{{txid}}"): Operation("Begin a replay of a transaction", Begun),
     ("post", f"{_OF_TOPOLOGY}/cancel"): Operation("End its audit or replay that runs", Begun),
     **{
-        ("post", f"{_OF_TOPOLOGY}/{what}"): Operation(f"{words}; 404 if this page is of a folder", Changed)
-        for what, words in _CHANGES.items()
+        ("post", f"{_OF_TOPOLOGY}/{command}"): Operation(f"{words}; 404 if this page is of a folder", Changed)
+        for command, words in _CHANGES.items()
     },
     ("post", "/api/v1/session"): Operation("A one-time address for another browser", Invitation),
 }

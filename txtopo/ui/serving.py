@@ -111,7 +111,8 @@ def _listen(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise ConfigError(f"cannot serve the page on {host}:{port}: {error.strerror}") from error
+        why = str(error.strerror).partition(" (while ")[0]  # which says the address once more
+        raise ConfigError(f"cannot serve the page on {host}:{port}: {why}") from error
 
 
 def _names(host: str) -> list[str]:

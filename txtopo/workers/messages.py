@@ -42,6 +42,8 @@ class Health:
     """What reports say about the worker."""
     cpu_secs: float = 0.0
     """Processor time that the process has taken since the worker began."""
+    is_active: bool = False
+    """Whether its spouts are called."""
 
 
 @attrs.frozen

@@ -348,7 +348,7 @@ class Supervisor:
             return
         self._lose(worker)  # if the end of its channel was not seen yet
         cause = worker.error or error
-        if worker.has_stopped or self._phase is not RunPhase.WORKING:
+        if worker.has_stopped or self._phase is RunPhase.STOPPING:
             worker.state = WorkerState.ENDED
             if worker.error is not None:
                 self._do(actions.Warn(f"worker {worker.number} did not end in good order: {first_line(worker.error)}"))
@@ -441,9 +441,8 @@ class Supervisor:
         at_rest = self._at_rest(living)
         if self._phase is RunPhase.WORKING and at_rest is not None and all(health.is_done for health in at_rest):
             self._drain(0.0)
-        if self._phase is RunPhase.DRAINING and (
-            self._now >= self._deadline or (at_rest is not None and not any(health.pending for health in at_rest))
-        ):
+        is_drained = at_rest is not None and not any(health.pending or health.is_active for health in at_rest)
+        if self._phase is RunPhase.DRAINING and (is_drained or self._now >= self._deadline):
             # By the last health of all workers, those that have ended included: one that is just being replaced has
             # none, and what its spouts had left is unknown.
             self.is_exhausted = all(w.health is not None and w.health.is_done for w in self._workers)
@@ -467,7 +466,12 @@ class Supervisor:
         2. Worker 1, which has long been quiet, reports so again before the frame arrives.
         3. If the two reports were enough, the run would end, and the frame's tuples would be lost.
         """
-        quiet = {worker.generation: worker.health for worker in left if worker.is_quiet and worker.health is not None}
+        # One that has not started has taken nothing: it is waited for only if frames wait for it.
+        quiet = {
+            worker.generation: worker.health or _NOT_STARTED
+            for worker in left
+            if worker.is_quiet or worker.state is WorkerState.STARTING
+        }
         if len(quiet) < len(left):
             return None
         for one, of_one in quiet.items():
@@ -493,6 +497,10 @@ class Supervisor:
     def _do(self, action: actions.Action) -> None:
         self._actions.append(action)
 
+
+_NOT_STARTED = messages.Health(
+    is_done=False, is_idle=True, pending=0, acked=0, activity=0, sent={}, received={}, status=None
+)
 
 _NO_TURN = "a thread of a component, or an offloaded call,"
 """What may keep the interpreter while no task has its turn."""

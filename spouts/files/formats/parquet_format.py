@@ -20,7 +20,7 @@ from spouts.files.formats.format import (
 from spouts.files.listing import FileRange, InputFile
 from spouts.files.packed import is_packed
 from txtopo.api.data.fields import Fields
-from txtopo.columnar.conversion import cast_array, has_years, misfit_in
+from txtopo.columnar.conversion import cast_array, misfit_in, why_unreadable
 from txtopo.errors import BucketUnreachable, InputError
 
 _WRITTEN_BY_SPARK = b"org.apache.spark.version"
@@ -110,11 +110,9 @@ class ParquetFormat(FileFormat):
                     f"not fit {field.type}; fix the file or the spout's fields",
                     cause=misfit_in(column, field.type, is_part=True).why,
                 )
-            if not has_years(fitted):
-                raise InputError(
-                    f"{path}, column {field.name!r}, row group {group}: a time is not of the years 1 to 9999 in UTC; "
-                    "fix the file"
-                )
+            why = why_unreadable(fitted)
+            if why is not None:
+                raise InputError(f"{path}, column {field.name!r}, row group {group}: {why}; fix the file")
             columns.append(fitted)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 

@@ -32,7 +32,10 @@ class TextFormat(ByteRangeFormat):
     def __init__(self, fields: Fields) -> None:
         super().__init__(fields)
         if not self.suits(fields):
-            raise FieldsError(f"a text spout has one string field, such as Fields('line: string'), not {fields}")
+            raise FieldsError(
+                f"a text spout has one string field, such as Fields('line: string'), not {fields}; if the files are no "
+                "text, say what they are, as in format='csv'"
+            )
         self._schema = pa.schema([(fields.names[0], pa.string())])
 
     @staticmethod

@@ -322,7 +322,8 @@ class Segments:
         touches stay, ``with_vectors``, the smallest segment goes for new keys as well, if they have room in its file:
         so no write adds a file of a few rows.
         """
-        keys, is_put = new.select(self._keys), pc.is_valid(new[TXID_FIELD]).to_numpy()
+        keys, txids = new.select(self._keys), new[TXID_FIELD]
+        is_put = pc.is_valid(txids).to_numpy() if txids.null_count else np.ones(len(txids), dtype=bool)
         lookup = self._found_again(keys)
         if self._has_made_room(int(((lookup.slots < 0) & is_put).sum())):
             lookup = self._found_again(keys)

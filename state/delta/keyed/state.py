@@ -34,7 +34,7 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.api.data.utc import micros_at
 from txtopo.api.reduction import Folding
-from txtopo.api.state import Executors, ExpiresKeys, FindsRows, HoldsRows, OpenedState, SchemaEvolution
+from txtopo.api.state import Executors, ExpiresKeys, FindsRows, HoldsRows, NotesRows, OpenedState, SchemaEvolution
 from txtopo.api.time_to_live import TimeToLive
 from txtopo.api.values import Key, StateKind, StateValue
 from txtopo.api.writes import KeyedWrites, PreparedWrites, Reducible, RowsFile, TransactionRows, Writes, by_key
@@ -42,7 +42,7 @@ from txtopo.columnar.conversion import python_rows
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.rows_by_time import BEFORE_ALL
-from txtopo.columnar.rows_file import read_rows_file, schema_of
+from txtopo.columnar.rows_file import read_rows_file, rows_of_note, rows_to_note, schema_of
 from txtopo.errors import ConfigError, FieldsError, StateFailure
 from txtopo.files.durable import in_background
 
@@ -207,7 +207,7 @@ class ReadsKeys(OpenedState, ExpiresKeys):
         )
 
 
-class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
+class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows, NotesRows):
     """A Delta table of keys and values opened by one coordinator; made by :meth:`DeltaState.open`."""
 
     def __init__(self, declared: DeltaState, writer: TableWriter, upkeep: Upkeep) -> None:
@@ -229,6 +229,9 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         self._hold: Callable[[Segments], None] | None = None
         self._cached: pa.Table | None = None
         """What the prepared write makes of the rows in memory, and its rows, if their values are to be cached."""
+        self._noted_bytes_max = 0
+        self._noted: tuple[Any, RowWrites] | None = None
+        """The last note with rows, and the write that it is of."""
 
     def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:
         """Return ``values`` as rows to fold if a transactional state folds them in columns; otherwise None."""
@@ -328,6 +331,10 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         """Hold rows in so much memory, and begin to load them; see :class:`HoldsRows`."""
         self._cache.load_in_background(self._head, bytes_max)
 
+    def note_rows(self, bytes_max: int) -> None:
+        """Put the rows of small writes into their notes; see :class:`NotesRows`."""
+        self._noted_bytes_max = bytes_max
+
     def close(self) -> None:
         """Clear the caches, and wait until its log is looked after."""
         super().close()
@@ -341,12 +348,37 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         if not writes.rows.num_rows:
             return self._on_head(txid).note()
         self._cached = writes.rows if writes.is_by_key and self._cache.keeps_writes else None
+        if writes.rows.nbytes <= self._noted_bytes_max:
+            note = {**self._on_head(txid).note(), "rows": rows_to_note(writes.rows), "until": writes.until}
+            self._noted = note, writes
+            return note
         return self._writer.reading(lambda: self._made(txid, writes))
+
+    def publish(self, txid: int, note: Any) -> None:
+        """Make a prepared write visible; see :meth:`OpenedDeltaTable.publish`.
+
+        If its note has the rows, their files are written now. A crash before the put leaves them, and recovery writes
+        others: the note says all that is needed.
+        """
+        if "rows" in note and not self._writer.has(txid):
+            note = self._with_files(txid, note)
+        super().publish(txid, note)
+
+    def _with_files(self, txid: int, note: Any) -> Any:
+        """Write the files of a note with rows, on top of the head, and return the note with them."""
+        noted, writes = self._noted or (None, None)
+        if writes is None or note is not noted:  # another coordinator has made it
+            self._hold = self._cached = None
+            writes = RowWrites(rows_of_note(note["rows"]), until=note["until"])
+            self._refuse_stale(txid, note)
+        with self._writer.failing("a write cannot be prepared", txid):
+            return self._writer.reading(lambda: self._made(txid, writes))
 
     def _made(self, txid: int, writes: RowWrites) -> Any:
         """Write rows, and what becomes of the files that they touch: which rows are dead, or the others once more."""
         keys, data, files = list(self._rows.key), self._data, self._head.files
-        gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(keys)
+        gone = writes.rows.select(keys)
+        gone = gone.filter(pc.is_null(writes.rows[TXID_FIELD])) if writes.rows_removed else gone.slice(0, 0)
         replacement = self._cache.mirror.of(self._head).replaced(
             writes.rows, with_vectors=self.declared.deletion_vectors
         )
@@ -386,16 +418,19 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
             case _:
                 assert_never(values)
 
-    def _change(self, txid: int, note: Any) -> Change:
-        writer = self._writer
+    def _refuse_stale(self, txid: int, note: Any) -> None:
         head = self._head
         reason = stale(self._location, head.version, head.last_txid, note, head.followed)
         if reason is not None:
-            raise writer.divergence(
+            raise self._writer.divergence(
                 txid,
                 f"the write of transaction {txid} to the table at {self._location.address} was {reason}; nothing was "
                 "written. Run 'txtopo repair'",
             )
+
+    def _change(self, txid: int, note: Any) -> Change:
+        writer = self._writer
+        self._refuse_stale(txid, note)
         write = FileWrites.of_note(note)
         change = writer.reading(lambda: write.change(txid, self._data, self._rows, self._head.files))
         ttl = self.declared.time_to_live

@@ -28,6 +28,7 @@ from state.delta.log.ownership import WORLD_ERRORS, Owner
 from state.delta.read.history import shown_schema
 from state.delta.read.points import TableVersions
 from state.delta.read.reading import StoredRows, can_read_files, key_mask
+from state.delta.read.row_search import key_value
 from state.delta.schema import TXID_FIELD
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
@@ -147,13 +148,11 @@ class _KeyReader:
         fields = [field for field in self.schema if not field.nullable]
         if len(fields) != len(key):
             return f"its key is {', '.join(field.name for field in fields)}: give {len(fields)}, not {len(key)}"
-        columns = []
-        for field, text in zip(fields, key, strict=True):
-            try:
-                columns.append(pa.array([text]).cast(field.type))
-            except pa.ArrowException:
-                return f"{text!r} is no {field.type}, the type of key field {field.name!r}"
-        return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+        try:
+            values = [key_value(field, text) for field, text in zip(fields, key, strict=True)]
+        except ConfigError as error:
+            return error.message
+        return pa.Table.from_arrays([pa.array([value]) for value in values], schema=pa.schema(fields))
 
     def steps(self, key: pa.Table) -> Iterator[KeyWrite | KeyGap | KeyEnd]:
         """Yield the writes of a key, newest first, then the end."""

@@ -52,9 +52,9 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
 from state.delta.read.foreign import change_on_top
 from state.delta.read.history import FoundTable, between_points, rows_between, shown_schema
-from state.delta.read.look import FoundRows, look_for
 from state.delta.read.points import GroupWrites, ShownPoint, ShownPoints, TableVersions
 from state.delta.read.reading import StoredRows
+from state.delta.read.row_search import FoundRows, find_rows
 from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
 from txtopo.files.folder import Folder
@@ -169,7 +169,7 @@ def look_at_tables(
     As :func:`read_tables`, but no more than ``limit`` rows of a table are held in memory.
     """
     place = journal_below(folder_at(output), topology)
-    return _together(*place, txid, lambda rows: look_for(rows, limit=limit), None, None, is_exact=not nearest)
+    return _together(*place, txid, lambda rows: find_rows(rows, limit=limit), None, None, is_exact=not nearest)
 
 
 def _together(  # noqa: PLR0913, PLR0917 - what is read, of which tables, and how

@@ -25,9 +25,9 @@ from pyroaring import BitMap64
 
 from state.delta.columns import column_values
 from state.delta.log.data_files import DataFile, DataFolder
-from state.delta.read.look import FirstRows
 from state.delta.read.multiset import missing_from, row_hashes
 from state.delta.read.reading import FilePart, StoredRows
+from state.delta.read.row_search import FirstRows
 from state.delta.schema import TXID_FIELD
 
 _IN_A, _IN_B = "position in a", "position in b"

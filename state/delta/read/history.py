@@ -28,9 +28,9 @@ from deltalake import DeltaTable
 
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
-from state.delta.read.look import FoundRows, look_for
 from state.delta.read.points import ShownPoints, TableVersions
 from state.delta.read.reading import StoredRows
+from state.delta.read.row_search import FoundRows, find_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.values import ROWS_KINDS, StateKind
@@ -182,7 +182,7 @@ class FoundTable:
 
     def find(self, keys: Sequence[str], txid: int | None, limit: int | None, *, is_exact: bool = True) -> FoundRows:
         """Return some of its rows; see :func:`look_up`."""
-        return self._read(txid, lambda stored: look_for(stored, keys, limit), is_exact=is_exact)
+        return self._read(txid, lambda stored: find_rows(stored, keys, limit), is_exact=is_exact)
 
     def _read(self, txid: int | None, read: Callable[[StoredRows], T], *, is_exact: bool, live: bool = False) -> T:
         location, latest, versions = self._location, self._latest, self._versions
@@ -258,12 +258,11 @@ def _telling(location: Location, txid: int | None) -> Iterator[None]:
 
 def _kept_as_of(versions: TableVersions, txid: int) -> DeltaTable | None:
     """Return what :meth:`TableVersions.as_of` does of a transaction that the table has reached."""
-    last = versions.txid
-    if last is None or txid > last:
-        why = "nothing has been written to it yet" if last is None else f"its last transaction is {last}"
-        address = versions.location.address
+    last = versions.txid or 0
+    if txid > last:
+        why = f"its last transaction is {last}" if last else "nothing has been written to it yet"
         raise StateAccessError(
-            f"transaction {txid} is not in the table at {address}: {why}; ask for that or an earlier one", txid=txid
+            f"transaction {txid} is not in the table at {versions.location.address}: {why}", txid=txid
         )
     return versions.as_of(txid)
 

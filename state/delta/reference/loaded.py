@@ -24,7 +24,7 @@ from state.delta.log.vectors import positions_in
 from txtopo.api.reference import ReferenceTable
 from txtopo.columnar.conversion import cast_rows, python_rows
 from txtopo.columnar.hashing import Hashes
-from txtopo.columnar.key_index import HashIndex, Positions, are_equal, as_integers, hashes_of
+from txtopo.columnar.key_index import HashIndex, Positions, are_equal, as_numbers, hashes_of
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import FieldsError, InputError
@@ -160,10 +160,7 @@ class LoadedVersion(ReferenceTable):
                 f"a key of {self._source.what} is {', '.join(self._source.key)}: look it up with {len(kinds)} columns, "
                 f"not {keys.num_columns}"
             )
-        columns = [
-            as_integers(column, kind) if pa.types.is_integer(kind) and pa.types.is_integer(column.type) else column
-            for column, kind in zip(keys.columns, kinds, strict=True)
-        ]
+        columns = [as_numbers(column, kind) for column, kind in zip(keys.columns, kinds, strict=True)]
         schema = pa.schema(list(zip(self._source.key, kinds, strict=True)))
         return cast_rows(pa.Table.from_arrays(columns, names=schema.names), schema, f"a key of {self._source.what}")
 

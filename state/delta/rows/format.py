@@ -16,7 +16,7 @@ from txtopo.api.data.types import ddl_name
 from txtopo.api.state import OpenedState, State, TakesRows
 from txtopo.api.values import Key
 from txtopo.api.writes import Rows, RowsFile, RowsMode
-from txtopo.columnar.conversion import Misfit, cast_array, misfit_in, misfit_of
+from txtopo.columnar.conversion import Misfit, cast_array, misfit_in, misfit_of, why_invalid
 from txtopo.columnar.rows_file import in_memory, read_rows_file, schema_of
 from txtopo.errors import FieldsError, StateAccessError
 
@@ -81,15 +81,16 @@ class RowsFormat:
                 f"{self.fields}"
             )
         schema = self.fields.arrow_schema()
-        if arrangement.schema.equals(schema):
-            return arrangement
         columns = [self._column(field, arrangement[field.name]) for field in schema]
-        return pa.Table.from_arrays(columns, schema=schema)
+        return arrangement if arrangement.schema.equals(schema) else pa.Table.from_arrays(columns, schema=schema)
 
     def _column(self, field: pa.Field, column: Any) -> Any:
         cast = cast_array(column, field.type)
         if cast is None:
             raise self._misfit(field, misfit_in(column, field.type))
+        why = why_invalid(cast)
+        if why is not None:
+            raise FieldsError(f"state {self.state!r}, field '{field.name}: {ddl_name(field.type)}': {why}")
         return cast
 
     def _of_tuples(self, rows: Any) -> pa.Table:

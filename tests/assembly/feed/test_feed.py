@@ -1,7 +1,7 @@
 """The feed: what a spout's coordinator is told, and when."""
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import Any
 
@@ -188,7 +188,7 @@ class Clock:
         self.cpu = 0.0
         self.slept: list[float] = []
 
-    def sleep(self, secs: float) -> None:
+    def sleep(self, secs: float, _until: Collection[Future[None]] = ()) -> None:
         self.slept.append(secs)
         self.now += secs
 
@@ -343,6 +343,42 @@ def test_a_source_that_can_wait_wakes_the_request(answer_secs: float) -> None:
     assert clock.now <= 101.05 + 4 * answer_secs + 1e-6
     assert coordinator.asked <= 25
     assert sum(clock.slept) == 0.0, "it sleeps in wait_ready"
+
+
+def test_sources_that_can_wait_do_so_side_by_side() -> None:
+    """Each wakes the request as soon as it has something, and none is asked in between because of the others."""
+    clock, ends = Clock(), list[tuple[float, Future[None]]]()
+
+    class Waking(Late):
+        def wait_ready(self, secs: float) -> bool:
+            clock.now += min(secs, max(0.0, self.ready_at - clock.now))
+            return clock.now >= self.ready_at
+
+    def aside(work: Callable[[], None]) -> Future[None]:
+        began = clock.now
+        work()
+        ends.append((clock.now, Future()))
+        clock.now = began
+        return ends[-1][1]
+
+    def sleep(secs: float, until: Collection[Future[None]] = ()) -> None:
+        clock.now = min([clock.now + secs, *(max(at, clock.now) for at, future in ends if future in until)])
+        for at, future in ends:
+            if at <= clock.now and not future.done():
+                future.set_result(None)
+
+    coordinators = [Waking(clock, 101.053), Waking(clock, 150.0), Late(clock, 150.0)]
+    for waking in (coordinators[:2], [coordinators[0], coordinators[2]]):
+        clock.now = 100.0
+        spouts = [AskedSpout(f"spout {number}", each, REPEATABLE) for number, each in enumerate(waking)]
+        feed = SpoutFeed(spouts, lambda: clock.now, sleep, aside=aside, wall_secs=lambda: NOW_SECS)
+        coordinators[0].asked = 0
+        while (event := feed.create(ask(1, 1, None), committed=0)) == NOTHING:
+            assert clock.now < 102.0
+        assert isinstance(event, MetadataCreated)
+        assert [each.metadata for each in event.begun] == [{"spout 0": 1}]
+        assert clock.now == pytest.approx(101.053, abs=1e-6)
+        assert [each.asked for each in waking if isinstance(each, Waking)] <= [25] * 2
 
 
 def test_nobody_waits_for_a_source_at_its_end() -> None:

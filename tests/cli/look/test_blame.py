@@ -140,7 +140,7 @@ def test_refused(command_line, run):
     run()
     refused = command_line.refusal("blame", "out", "a", "b", "c")
     assert "state 'last': its key is name: give 1, not 3; state 'pairs'" in refused
-    assert "'x' is no int64" in command_line.refusal("blame", "out", "--state", "pairs", "a", "x")
+    assert "'x' is not of type int64" in command_line.refusal("blame", "out", "--state", "pairs", "a", "x")
     assert "no table of a state 'none'; there are last, pairs, rows" in command_line.refusal(
         "blame", "out", "--state", "none", "a"
     )

@@ -17,18 +17,21 @@ from tests.bolts import Keep
 from tests.crashes import Crash, run_with_crash
 from tests.processes import ran
 from tests.state.delta.two_tables import two_tables
+from tests.ui.shapes import misfits
 from tests.waiting import DEADLINE_SECS
 from txtopo import BasicBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.assembly.snapshot import Snapshot, SnapshotWriter, read_snapshot, snapshots_in
 from txtopo.errors import PoisonTransaction, UserCodeError
 from txtopo.files.objects import ObjectFolder
 from txtopo.files.places import folder_at
+from txtopo.inspect.past.explanation import Explanation
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.entries import JournalHeader
 from txtopo.testing.feeders import wait_until
 from txtopo.testing.inline import run_inline
 from txtopo.topology.user_code.loading import load_target
 from txtopo.transactional.core.transitions import Status
+from txtopo.ui.openapi import schema_of
 
 GATES = {"hold": threading.Event(), "reached": threading.Event()}
 
@@ -182,6 +185,7 @@ def test_a_bug_at_the_first_try_carries_no_story(tmp_path, command_line):
     assert "what happened" not in str(caught.value)
     text = explained(command_line, tmp_path, 3)
     assert "attempt 1 failed in 'check': ValueError: a bug" in text
+    assert "Traceback" not in text
     assert "without an answer" not in text
 
 
@@ -332,7 +336,9 @@ def documented(command_line, output, txid):
     assert (result.exit_code, result.stderr) == (0, "")
     (line,) = result.stdout.splitlines()
     assert line.isascii()
-    return json.loads(line)
+    found = json.loads(line)
+    assert list(misfits(found, schema_of(Explanation))) == []
+    return found
 
 
 def test_as_json(tmp_path, command_line):
@@ -370,7 +376,7 @@ def test_as_json(tmp_path, command_line):
     assert documented(command_line, tmp_path, 3)["status"] == "given up"
     shutil.rmtree(tmp_path / METADATA_DIR / "journal")
     found = documented(command_line, tmp_path, 3)
-    assert (found["status"], "topology" in found) == ("committed", False)
+    assert (found["status"], found["topology"]) == ("committed", None)
 
 
 def test_what_is_in_doubt_as_json(tmp_path, command_line):

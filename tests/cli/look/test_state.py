@@ -100,7 +100,7 @@ def test_a_key_that_is_not_there_shows_no_row(command_line, table):
         (("--txid", "8"), "its last transaction is 7"),
         (("--txid", "5"), "or for the nearest before 5 (nearest=True, --nearest)"),
         (("--key", "a", "--key", "b", "--key", "c"), "the columns are word, n, txid"),
-        (("--key", "a", "--key", "b"), "--key 'b' is not of type int64, the type of key field 'n'"),
+        (("--key", "a", "--key", "b"), "'b' is not of type int64, the type of key field 'n'"),
     ],
 )
 def test_what_cannot_be_shown_is_told_in_words(command_line, table, options, expected):

@@ -23,7 +23,7 @@ from txtopo.cluster.decisions.assignment import (
     Unassign,
     decide,
 )
-from txtopo.cluster.decisions.lifecycle import RUNS, Event, Status, Topology
+from txtopo.cluster.decisions.lifecycle import RUNS, Event, Request, Status, Topology
 
 LIMITS = AssignmentLimits()
 
@@ -170,6 +170,22 @@ def test_report_of_an_end(kind: EndingKind, event: Event) -> None:
     assert isinstance(apply, Apply)
     assert apply.request.event is event
     assert isinstance(unassign, Unassign)
+
+
+@pytest.mark.parametrize("kind", EndingKind)
+def test_report_of_an_end_before_a_rebalance(kind: EndingKind) -> None:
+    """A driver that fails ends no later revision, which may have other settings, and the rebalance waits no longer;
+    input that is exhausted is so for all revisions."""
+    here = Assignment("t-1", 3, "s1", 0)
+    found = []
+    for topology in (_topology("t", Status.REBALANCING), _topology("t", revision=1)):
+        view = _view([topology], _supervisors(1), [here], {("t-1", 3): Ending(kind, "why")})
+        found.append(decide(view, {"t-1"}, LIMITS, 5.0))
+    if kind is EndingKind.FINISHED:
+        assert found == [[Apply("t-1", Request(Event.FINISHED)), Unassign(here, "finished")]] * 2
+        return
+    assert found[0] == [Apply("t-1", Request(Event.DO_REBALANCE))]
+    assert found[1] == [Assign(Assignment("t-1", 4, "s1", 0, 1, 5.0), "rebalanced")]
 
 
 def test_late_report_of_an_earlier_driver() -> None:

@@ -124,6 +124,9 @@ def test_rebalance_returns_with_its_settings(status: Status) -> None:
     )
     after = applied(waiting, Request(Event.DO_REBALANCE), NOW + 7)
     assert after == attrs.evolve(before, settings={"a": "2", "b": "1"}, revision=1)
+    finished = applied(waiting, Request(Event.FINISHED), NOW)
+    assert finished is not None
+    assert finished.reason == "its input was exhausted before it was rebalanced"
 
 
 @pytest.mark.parametrize("status", [Status.ACTIVE, Status.INACTIVE, Status.REBALANCING])

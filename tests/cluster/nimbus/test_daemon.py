@@ -167,6 +167,23 @@ def test_topology_that_has_ended(make: Make, tmp_path: Path, kind: EndingKind, s
     assert [path.name for path in shared.iterdir()] == [again]
 
 
+def test_a_driver_that_ends_while_a_rebalance_waits(make: Make) -> None:
+    """One that fails makes way for the next revision at once; after one that has finished nothing follows, for that
+    reason."""
+    cluster = make().start()
+    [nimbus] = cluster.nimbuses
+    [words, pages] = submitted(nimbus, "words", "pages")
+    cluster.add_supervisor("s1", 2)
+    wait_for("both are assigned", lambda: len(cluster.state.assignments()) == 2)
+    for name, topology, kind in (("words", words, EndingKind.FAILED), ("pages", pages, EndingKind.FINISHED)):
+        assert nimbus.post(f"/{name}/rebalance/900").is_success
+        cluster.state.report(topology, 1, Ending(kind, "it broke"))
+    wait_for("both go on", lambda: cluster.statuses() == {"words": "ACTIVE", "pages": "FINISHED"})
+    wait_for("one is assigned anew", lambda: [each.number for each in cluster.state.assignments().values()] == [2])
+    assert cluster.state.assignments()[words].revision == 1
+    assert nimbus.get("/api/v1/topology/pages")["reason"] == "its input was exhausted before it was rebalanced"
+
+
 def test_secrets_are_shown_nowhere(make: Make) -> None:
     """Settings whose names look like secrets are hidden in answers; the token and credentials are in no log."""
     cluster = make(storm_zookeeper_auth="txtopo:zookeeper-secret")

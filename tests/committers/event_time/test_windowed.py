@@ -127,6 +127,15 @@ def test_another_gap_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_an_open_session_with_a_larger_gap(tmp_path: Path) -> None:
+    """It is said as one, although the first of its rows are away from the watermark by the gap before the others."""
+    script = [*seconds(10, 13), *(Planned(second, [at(second, "z")]) for second in (18, 19, 30))]
+    run_parts(tmp_path, script, (2, counting(Sessions(4 * SECOND))), (5, counting(Sessions(7 * SECOND))))
+    found = rows_of(tmp_path, "default", "txid", "key", "window_start", "window_end", "n")
+    assert found == [(5, "k", 10, 17, 2), (5, "z", 18, 26, 2)]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("late_rows", [None, ROWS])
 def test_a_larger_gap_after_a_restart(tmp_path: Path, late_rows: Any) -> None:
     """What was late stays so: no session touches one that was said so long ago that its end is forgotten."""

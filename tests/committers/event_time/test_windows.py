@@ -285,8 +285,9 @@ def utc(*parts: int) -> dt.datetime:
         # Clocks went back at 00:01 to 23:01: an hour shows the old day once more, but the new one has begun.
         (Days("America/St_Johns"), utc(1987, 10, 25, 2, 29), "1987-10-24 02:30", "1987-10-25 02:30"),
         (Days("America/St_Johns"), utc(1987, 10, 25, 3), "1987-10-25 02:30", "1987-10-26 03:30"),
-        # Clocks left out midnight, from 23:30 to 00:30.
-        (Days("America/Toronto"), utc(1919, 3, 31, 4, 40), "1919-03-30 05:00", "1919-03-31 05:00"),
+        # Clocks left out midnight, from 23:30 to 00:30, where the day begins.
+        (Days("America/Toronto"), utc(1919, 3, 31, 4, 29), "1919-03-30 05:00", "1919-03-31 04:30"),
+        (Days("America/Toronto"), utc(1919, 3, 31, 4, 30), "1919-03-31 04:30", "1919-04-01 04:00"),
         # A day was left out when the date line moved.
         (Days("Pacific/Apia"), utc(2011, 12, 30, 9, 59), "2011-12-29 10:00", "2011-12-30 10:00"),
         (Days("Pacific/Apia"), utc(2011, 12, 30, 10), "2011-12-30 10:00", "2011-12-31 10:00"),

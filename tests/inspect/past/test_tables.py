@@ -1,10 +1,12 @@
 """The tables of a topology's states, as the page shows them."""
 
+import pytest
+
 from state import DeltaState, TransactionalValue
 from state.delta.log.location import Location
 from txtopo import Fields
 from txtopo.files.places import folder_at
-from txtopo.inspect.past.tables import KeptTables, states
+from txtopo.inspect.past.tables import KEPT_SECS, Kept, KeptTables, states
 
 
 def test_a_table_is_opened_once(tmp_path, monkeypatch):
@@ -21,3 +23,22 @@ def test_a_table_is_opened_once(tmp_path, monkeypatch):
         assert (found.error, why, found.rows, found.txid) == (None, "", 2, 3)
         assert found.disk_files > found.files
         assert opened.count(None) == looks
+
+
+@pytest.mark.parametrize(("files", "secs"), [(10, KEPT_SECS), (100_000, 100)])
+def test_what_a_table_keeps_is_listed_again_by_its_files(tmp_path, monkeypatch, files, secs):
+    """However long a slow store or a busy machine takes to list them."""
+    DeltaState(tmp_path, key=Fields("word: string"), value=Fields("n: long")).open("t", "words", "life", 1).close()
+    location, now, listed = Location.resolve(str(tmp_path), None), [0.0], []
+
+    def of(*_):
+        now[0] += 1_000
+        listed.append(now[0])
+        return Kept(files, 1, None)
+
+    monkeypatch.setattr(Kept, "of", of)
+    kept = KeptTables(lambda: now[0])
+    for later in (0, secs, 1, secs, 1):
+        now[0] += later
+        kept.of(location, location.handle())
+    assert len(listed) == 3

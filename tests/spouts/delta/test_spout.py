@@ -316,17 +316,26 @@ def test_a_table_in_place_of_another(tmp_path: Path, path: str) -> None:
         plan(spout, begun)
 
 
-@pytest.mark.parametrize("versions", [2, 3])
-def test_a_table_in_place_of_another_while_it_is_watched(tmp_path: Path, path: str, versions: int) -> None:
-    """It is refused, too, if it has the next version, or as many as were read: that would look like nothing new."""
-    coordinator = DeltaTransactionalSpout(path, watch=True, poll_secs=0).coordinator({}, PlainContext())
+@pytest.mark.few(6)
+@pytest.mark.parametrize("versions", [2, 3, 5])
+@pytest.mark.parametrize("taken", [0, 1, 2, 3])
+@pytest.mark.parametrize("begin", [None, 0, 2])
+def test_a_table_in_place_of_another_while_it_is_watched(
+    tmp_path: Path, path: str, versions: int, taken: int, begin: int | None
+) -> None:
+    """It is refused whenever it comes, if it has the next version, or as many as were read: it looks like nothing new."""
+    spout = DeltaTransactionalSpout(path, watch=True, poll_secs=0, starting_version=begin, batch_files_max=1)
+    coordinator, metadata = spout.coordinator({}, PlainContext()), None
     coordinator.resume(0, None)
-    coordinator.initialize_transaction(1, None)
+    for number in range(taken):
+        append(path, number)
+        metadata = coordinator.initialize_transaction(number + 1, metadata)
     Path(path).rename(tmp_path / "former")
     for number in range(versions):
         append(path, number)
     with pytest.raises(InputError, match="was replaced"):
-        coordinator.is_ready()
+        while coordinator.is_ready():
+            metadata = coordinator.initialize_transaction(taken + 1, metadata)
 
 
 def test_a_file_that_was_vacuumed(path: str) -> None:

@@ -42,6 +42,8 @@ class Growing:
     spent: HandClock = attrs.field(factory=HandClock)
     """The processor time that listings have taken."""
     saved: list = attrs.field(factory=list)
+    others: int = 0
+    """How many transactions had only input of another spout."""
     committed: int = 0
     lines: Counter = attrs.field(factory=Counter)
     """What was emitted by the transactions that are committed."""
@@ -79,7 +81,7 @@ class Growing:
         self._store = MemoryStore(self.place)
         self._lead = self._store.take_lead(TOPOLOGY, "test")
         self.coordinator.open_store(self._store, CrashingLead(self._lead, self.fuse), ROOT)
-        self.coordinator.resume(len(self.saved), self.saved[-1] if self.saved else None)
+        self.coordinator.resume(*((len(self.saved) + self.others, self.saved[-1]) if self.saved else (0, None)))
         self.coordinator.cleanup_before(self.committed + 1)
         return self.coordinator
 
@@ -94,7 +96,7 @@ class Growing:
         """Begin a transaction and save its metadata, if the coordinator is ready."""
         if not self.coordinator.is_ready():
             return False
-        txid = len(self.saved) + 1
+        txid = len(self.saved) + self.others + 1
         previous = self.saved[-1] if self.saved else None
         metadata = json.loads(json.dumps(self.coordinator.initialize_transaction(txid, previous)))
         self.fuse.step(lambda: self._save(metadata))
@@ -132,7 +134,7 @@ class Growing:
         coordinator = self.spout.coordinator({}, PlainContext())
         coordinator.open_store(self._store, self._lead, ROOT)
         metadata = self.saved[-1] if self.saved else None
-        return coordinator.forgo(len(self.saved), metadata, [f"{self.folder}/{name}" for name in names])
+        return coordinator.forgo(len(self.saved) + self.others, metadata, [f"{self.folder}/{name}" for name in names])
 
     def is_admitted(self, name):
         """Whether the log in the store has a name."""

@@ -143,6 +143,29 @@ def test_what_a_rewind_owes_and_is_lost_for_good(files, txid, others):
     assert skipped(files)[txid], "the first transaction after the rewind"
 
 
+@pytest.mark.few(4)
+@pytest.mark.parametrize("others", [(2, 0, 0), (0, 2, 0), (0, 0, 2), (1, 1, 1)])
+@pytest.mark.parametrize("txid", [0, 1, 2])
+def test_what_is_forgone_beside_another_spout(files, txid, others):
+    """Whatever transactions that one has alone, the first one with files records it, once; and again after a rewind."""
+    files.drain()
+    files.rewind(txid)
+    lost = ("a.txt", "b.txt", "sub/c.txt")[txid]
+    (files.folder / lost).unlink()
+    files.others += others[0]
+    files.forgo(lost)
+    files.others += others[1]
+    files.start()
+    files.others += others[2]
+    for _ in range(2):
+        files.drain()
+        assert [each for each in skipped(files) if each] == [{lost: [(0, 2)]}]
+        assert skipped(files)[txid]
+        files.rewind(txid)
+        files.others += 1
+        files.start()
+
+
 def test_only_what_is_lost_is_forgone(files):
     """Neither a file that is there as it was, nor one that nobody owes."""
     files.drain()

@@ -153,14 +153,28 @@ def test_topics_that_match_a_pattern(world):
     assert driven.emit() == [("clicks-b", 0, 0), ("clicks-b", 0, 1)]
 
 
-def test_a_topic_that_comes_after_the_first_look(world):
+@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+@pytest.mark.parametrize("is_later_run", [False, True])
+def test_a_topic_that_comes_after_the_first_look(world, kind, is_later_run):
     """Begins at its beginning, also if there was no topic at all before it, whatever ``first_poll`` says."""
-    driven = Driven(world, "^clicks-.*", first_poll="latest")
-    assert not driven.coordinator.is_ready()
+    make, options = Driven if kind == "transactional" else Opaque, {"topics": "^clicks-.*", "first_poll": "latest"}
+    driven = make(world, **options)
+    assert driven.coordinator.is_ready()
+    driven.take()
+    assert (driven.emit(), driven.coordinator.is_ready()) == ([], False)
+    none = dict(driven.metadata)
     world.create_topic("clicks-a")
     world.append("clicks-a", [b"x"] * 2, 0)
+    if is_later_run:
+        driven = make(world, txid=1, metadata=none, **options)
     driven.look_again()
-    assert driven.begin() == {"clicks-a-0": (0, 2)}
+    assert driven.coordinator.is_ready()
+    driven.take()
+    assert driven.spout.input_ranges(driven.metadata, none) == {"clicks-a-0": (0, 2)}
+    later = make(world, **options).coordinator
+    assert later.rewind(1, none, [driven.metadata])
+    with pytest.raises(InputError, match="first_poll is 'latest'"):
+        later.rewind(0, None if kind == "transactional" else {}, [none])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from spouts import SqlTransactionalSpout
-from tests.postgres import Client, PostgresServer
+from tests.postgres import SHOWN, Client, PostgresServer, with_setting
 from tests.waiting import wait_for
 from txtopo import Fields
 from txtopo.attempts import TransactionAttempt
@@ -264,19 +264,33 @@ def test_processed_rows_may_be_deleted(client: Client) -> None:
     assert plan(spout, begun)[1] == [3]
 
 
-def test_any_column_as_a_text(client: Client) -> None:
-    """A text field reads what has no type of its own; null stays null."""
-    client.run("ALTER TABLE rows ADD made uuid, ADD more jsonb, ADD at timestamptz, ADD price numeric(10, 2)")
-    made = "5f6b9c1e-0000-4000-8000-000000000001"
+@pytest.mark.parametrize("setting", SHOWN)
+def test_any_column_as_a_text(client: Client, setting: str) -> None:
+    """A text field reads what has no type of its own, however the server shows it by default; null stays null."""
+    kinds = {"made": "uuid", "more": "jsonb", "at": "timestamptz", "due": "interval", "raw": "bytea", "day": "date"}
+    client.run(f"ALTER TABLE rows {', '.join(f'ADD {name} {kind}' for name, kind in kinds.items())}")
+    client.run("ALTER TABLE rows ADD price numeric(10, 2), ADD since timestamptz")
+    texts = [
+        "5f6b9c1e-0000-4000-8000-000000000001",
+        "[1]",
+        "2026-02-01 00:00:00+00",
+        "1 day 02:00:00",
+        "",
+        "2026-02-01",
+    ]
+    shown = "', '".join(texts)
     client.run(
-        f"INSERT INTO rows (what, made, more, at, price) VALUES (NULL, '{made}', '[1]', '2026-01-01 00:00Z', 1.50)"
+        f"INSERT INTO rows (what, {', '.join(kinds)}, price, since) VALUES (NULL, '{shown}', 1.50, '2026-02-01Z')"
     )
-    spout = spout_of(client, Fields("id: long", "what: string", "made: string", "more: string", "price: decimal(12,2)"))
+    client.url = with_setting(client.url, setting)
+    read = [f"{name}: string" for name in ("what", *kinds)]
+    spout = spout_of(client, Fields("id: long", *read, "price: decimal(12,2)", "since: timestamp"))
     (begun,), _ = plan(spout)
     collector = RecordingCollector(ATTEMPT, spout.output_fields)
     spout.emitter({}, PlainContext()).emit_batch(ATTEMPT, begun, collector)
     (values,) = collector.tuples
-    assert [str(value) for value in values[1:]] == ["1", "None", made, "[1]", "1.50"]
+    texts[4] = "\\x"
+    assert [str(value) for value in values[1:]] == ["1", "None", *texts, "1.50", "2026-02-01 00:00:00+00:00"]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,15 @@ def sized(declared, **sizes):
     return declared
 
 
+class NotedDeltaState(DeltaState):
+    """A keyed table whose writes are decided by their rows, as small ones are in real-time mode."""
+
+    def _opened(self, writer):
+        state = super()._opened(writer)
+        state.note_rows(1 << 20)
+        return state
+
+
 def scheduled(declared, **upkeep):
     """Return a declared table, which is looked after at other times from now on."""
     declared.upkeep = attrs.evolve(declared.upkeep, **upkeep)

@@ -18,7 +18,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from state import DeltaExpiringRows, DeltaRows, DeltaState
 from state.delta.log import put
 from state.delta.log.entries import entry_path
-from tests.state.delta.delta_tables import LARGE, maintain, sized
+from tests.state.delta.delta_tables import LARGE, NotedDeltaState, maintain, sized
 from tests.state.delta.dying_run import KINDS as DYING, DyingRun
 from tests.state.delta.foreign import live_files, move_rows, rows_in
 from tests.variants import variants
@@ -28,7 +28,7 @@ from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import DivergenceError, StateFailure
 from txtopo.failpoints import armed
 
-KEYED = ("whole", "files", "vectors", "vectors of many rows")
+KEYED = ("whole", "files", "vectors", "vectors of many rows", "noted", "vectors, noted")
 KINDS = (*KEYED, "rows", "partitioned", "expiring")
 OFTEN = {"upkeep_every_writes": 1, "files_max": 1}
 HOUR_US = 3_600_000_000
@@ -57,7 +57,8 @@ class Table:
             case _:
                 has_vectors = self.kind.startswith("vectors")
                 fields = Fields("k: string"), Fields("n: long")
-                return DeltaState(self.path, *fields, deletion_vectors=has_vectors, **OFTEN)
+                declared = NotedDeltaState if self.kind.endswith("noted") else DeltaState
+                return declared(self.path, *fields, deletion_vectors=has_vectors, **OFTEN)
 
     def open(self):
         self.epoch += 1

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from state import DeltaRows, DeltaState, read_table
 from state.delta.log import data_files
 from state.delta.log.entries import entry_path
-from tests.state.delta.delta_tables import LARGE, fold, reread, sized
+from tests.state.delta.delta_tables import LARGE, NotedDeltaState, fold, reread, sized
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.variants import variants
 from txtopo import Fields
@@ -24,18 +24,31 @@ from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessErr
 from txtopo.failpoints import armed
 from txtopo.files.folder import LocalFolder
 
-KINDS = ("whole", "files", "vectors", "vectors of many rows", "files of executors", "vectors of executors", "rows")
+KINDS = (
+    "whole",
+    "files",
+    "vectors",
+    "vectors of many rows",
+    "noted",
+    "vectors, noted",
+    "files of executors",
+    "vectors of executors",
+    "rows",
+)
 BEFORE = {("a", 1, 1): 1, ("b", 1, 1): 1, ("c", 1, 1): 1}
 AFTER = {
     "whole": {("a", 2, 2): 1, ("b", 1, 1): 1},
     "files": {("a", 2, 2): 1, ("b", 1, 1): 1},
     "vectors": {("a", 2, 2): 1, ("b", 1, 1): 1},
     "vectors of many rows": {("a", 2, 2): 1, ("b", 1, 1): 1},
+    "noted": {("a", 2, 2): 1, ("b", 1, 1): 1},
+    "vectors, noted": {("a", 2, 2): 1, ("b", 1, 1): 1},
     "files of executors": {("a", 2, 2): 1, ("b", 1, 1): 1, ("c", 1, 1): 1},
     "vectors of executors": {("a", 2, 2): 1, ("b", 1, 1): 1, ("c", 1, 1): 1},
     "rows": {**BEFORE, ("a", 1, 2): 1},
 }
 """What each kind of write leaves: it puts a; those by key remove c, too."""
+NOTED = ("noted", "vectors, noted")
 BY_EXECUTORS = ("files of executors", "vectors of executors")
 
 
@@ -48,7 +61,8 @@ class Place:
         fields = Fields("k: string", "n: long")
         keyed = Fields("k: string"), Fields("n: long")
         vectors = kind.startswith("vectors")
-        state = DeltaRows(path, fields) if kind == "rows" else DeltaState(path, *keyed, deletion_vectors=vectors)
+        declared = NotedDeltaState if kind in NOTED else DeltaState
+        state = DeltaRows(path, fields) if kind == "rows" else declared(path, *keyed, deletion_vectors=vectors)
         self.state = sized(state, **sizes)
         self.epoch = 0
         state = self.opened()
@@ -193,6 +207,9 @@ def test_a_change_that_is_found_while_it_is_prepared(place):
 def test_a_file_that_is_gone(place, damage):
     """A write whose files are not there, whole, is refused; the table stays as it is."""
     note = reread(place.prepare(place.opened()))
+    if place.kind in NOTED:
+        assert not data_files.files_in(note)
+        return
     damage(place.path / data_files.files_in(note)[-1].path)
     assert "which needs the file _data/" in place.state.table().obstacle(2, note)
     with pytest.raises(DivergenceError, match="needs the file"):
@@ -274,7 +291,8 @@ def test_a_quiet_group_reads_nothing(tmp_path, monkeypatch):
 
 
 def test_content_is_durable_before_it_is_seen(place, monkeypatch):
-    """Data files and their names are synced when a write is prepared, the entry before it has its name, that at the end."""
+    """Data files and their names are synced when a write is prepared, or published if its note has the rows; the entry
+    before it has its name, that at the end."""
     state = place.opened()
     done = []
     sync, link = os.fsync, os.link
@@ -292,9 +310,11 @@ def test_content_is_durable_before_it_is_seen(place, monkeypatch):
     monkeypatch.setattr(os, "fsync", noting)
     monkeypatch.setattr(os, "link", lambda draft, name: (done.append("link"), link(draft, name))[1])
     note = place.prepare(state)
-    prepared = Counter(each for each in done if each != "log")
-    assert prepared == dict.fromkeys(("data", "names of data"), 2 if place.kind == "whole" else prepared["data"])
+    prepared = done.copy()
+    assert bool(prepared) == (place.kind not in NOTED)
     state.publish(2, note)
+    of_data = Counter(each for each in prepared or done[:-2] if each != "log")
+    assert of_data == dict.fromkeys(("data", "names of data"), 2 if place.kind == "whole" else of_data["data"])
     assert "log" in done[:-2], "beside the data"
     assert done[-2:] == ["link", "names of log"]
 
@@ -312,7 +332,8 @@ def test_what_dead_writers_have_left_is_removed(place):
 
     before = data_files_of(place.path)
     with pytest.raises(KeyboardInterrupt), dies_at("folder.named"):
-        place.prepare(place.opened())
+        state = place.opened()
+        state.publish(2, place.prepare(state))
     for part in data_files_of(place.path) - before:
         os.truncate(place.path / "_data" / part, 4)
     state = place.opened()
@@ -382,7 +403,7 @@ def test_what_was_prepared_and_never_decided_is_removed(place):
             state.prepare(3, fold(state, (3, {"a": 1, "b": 1})))
         else:
             state.prepare(3, {"a": TransactionalValue(3, 3), "b": None})
-        assert data_files_of(place.path) > before
+        assert (data_files_of(place.path) > before) == (place.kind not in NOTED)
         place.opened().clean_up()
         assert data_files_of(place.path) == before, epoch
     assert place.rows() == AFTER[place.kind]

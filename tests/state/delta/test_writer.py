@@ -277,6 +277,26 @@ def test_a_table_that_was_exchanged_stops_the_run(tmp_path, monkeypatch, is_anot
     assert DeltaTable(tmp_path / "t").version() == version
 
 
+@pytest.mark.parametrize("has_vectors", [False, True])
+def test_a_shallow_clone_of_ours(tmp_path, has_vectors):
+    """It has our properties, and another table's files, which that one may delete: it is refused, as it is."""
+
+    def declared(name):
+        return DeltaState(tmp_path / name, Fields("k: string"), Fields("n: long"), deletion_vectors=has_vectors)
+
+    state = declared("t").open("topology", "s", "life", 1)
+    state.write(1, {"a": TransactionalValue(1, 1)})
+    (tmp_path / "clone" / "_delta_log").mkdir(parents=True)
+    lines = [line for path in sorted(tmp_path.glob("t/_delta_log/*.json")) for line in path.read_text().splitlines()]
+    kept = [line for line in lines if line.startswith(('{"protocol"', '{"metaData"', '{"add"'))]
+    text = "\n".join(['{"commitInfo":{"operation":"CLONE"}}', *kept])
+    (tmp_path / "clone" / entry_path(0)).write_text(text.replace('"path":"', f'"path":"file:{tmp_path}/t/'))
+    before = DeltaTable(tmp_path / "clone").version()
+    with pytest.raises(DivergenceError, match=r"as a shallow clone has.*[Cc]opy that table's folder"):
+        declared("clone").open("topology", "s", "life", 2)
+    assert DeltaTable(tmp_path / "clone").version() == before
+
+
 KEEPS_NOTHING = {"retention_hours": 0, "dry_run": False, "enforce_retention_duration": False}
 
 

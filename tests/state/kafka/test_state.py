@@ -1,5 +1,6 @@
 """KafkaState on a real broker: a reader of committed records gets each transaction's once, in order."""
 
+import contextlib
 import datetime as dt
 import itertools
 from collections import Counter
@@ -13,6 +14,7 @@ from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
 from state import DeltaState, KafkaState, read_table
 from tests.crashes import Crash, run_with_crash
 from tests.variants import variants
+from tests.waiting import wait_for
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import (
@@ -31,6 +33,7 @@ FIELDS = Fields("key: string", "value: string")
 ROWS = [[f"k{number % 3}", str(number)] for number in range(12)]
 CONFIG = Config(max_spout_pending=6, group_transactions_max=2)
 _TOPICS = itertools.count(1)
+NOW = dt.datetime.now(dt.UTC)
 
 
 @pytest.fixture(autouse=True)
@@ -264,6 +267,51 @@ def test_what_a_topic_would_refuse_is_refused_before(kafka, topic, settings, row
     with pytest.raises(FieldsError, match=why):
         opened.rows_to_write(rows, RowsMode.APPEND)
     opened.close()
+
+
+STRICT = {
+    "compacted": ({"cleanup.policy": "compact"}, [None, "v", 0, NOW], "need keys"),
+    "old": ({"message.timestamp.before.max.ms": "60000"}, ["k", "v", 0, NOW - dt.timedelta(hours=1)], "is older than"),
+    "large": ({"max.message.bytes": "20000"}, ["k", "v" * 20_000, 0, NOW], "the topic takes 20000"),
+    "partitions": ({}, ["k", "v", 1, NOW], "partition 1 is none of the topic, which has 1"),
+}
+
+
+@pytest.mark.parametrize("kind", STRICT)
+def test_a_decided_group_that_the_topic_takes_no_more(kafka, topic, kind):
+    """After an outage, or if somebody changes the topic: each try says why and what to do, and the next one looks."""
+    settings, row, why = STRICT[kind]
+    fields = Fields("key: string", "value: string", "partition: int", "timestamp: timestamp")
+    lenient = KafkaState(kafka.servers, topic, fields).open("out", "lenient", "life", 1)
+    fitted = lenient.rows_to_write([row], RowsMode.APPEND)
+    note = lenient.prepare(3, lenient.write_rows([TransactionRows(3, fitted, RowsMode.APPEND)]))
+    lenient.close()
+    kafka.create_topic(f"{topic}-strict", 1, settings)
+    opened = KafkaState(kafka.servers, f"{topic}-strict", fields).open("out", "records", "life", 1)
+    for _ in range(2):
+        with pytest.raises(StateFailure, match=rf"takes .* of transaction 3 no more.*{why}.*kafka-configs\.sh"):
+            opened.publish(3, note)
+    if kind == "partitions":
+        kafka.add_partitions(f"{topic}-strict", 2)
+    else:
+        set_topic(kafka, f"{topic}-strict", dict.fromkeys(settings, "delete" if kind == "compacted" else "90000000"))
+
+    def is_published():
+        with contextlib.suppress(StateFailure):
+            opened.publish(3, note)
+        return opened.last_txid == 3
+
+    wait_for("a topic that takes it", is_published)
+    opened.close()
+    assert sum(map(len, read(kafka.servers, f"{topic}-strict", row[2] + 1))) == 1
+
+
+def set_topic(kafka, topic, settings):
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+    entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in settings.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    kafka.admin().incremental_alter_configs([resource])[resource].result(10)
 
 
 def test_batches_are_as_small_as_the_topic_needs_them(kafka, topic):

@@ -5,10 +5,12 @@ import datetime as dt
 import pytest
 import sqlalchemy as sa
 
-from state import SqlState
+from state import SqlRows, SqlState
 from state.sql import declared
+from tests.postgres import SHOWN, with_setting
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
+from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import ConfigError, DivergenceError, StateFailure
 
 WORD, N = Fields("word: string"), Fields("n: long")
@@ -81,6 +83,22 @@ def test_tables_of_sqlite_whose_names_differ_in_capital_letters_only(tmp_path):
         SqlState(url, "Counts", WORD, N).open("t", "other", "life", 1)
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "word TEXT COLLATE NOCASE NOT NULL PRIMARY KEY, n BIGINT, txid BIGINT",
+        "word TEXT NOT NULL, n BIGINT, txid BIGINT, PRIMARY KEY (word COLLATE RTRIM)",
+    ],
+)
+def test_a_table_of_sqlite_that_takes_different_keys_for_one(tmp_path, columns):
+    """One that was made before is refused: "a" and "A" would be one row, and a total would be lost."""
+    file = f"sqlite:///{tmp_path / 'rows.db'}"
+    with sa.create_engine(file).begin() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE words ({columns})")
+    with pytest.raises(DivergenceError, match=r"its primary key is compared by (NOCASE|RTRIM), .* different texts"):
+        SqlState(file, "words", WORD, N).open("t", "s", "life", 1)
+
+
 def test_a_schema_that_is_not_there(postgres):
     """The server's words say so, once."""
     with pytest.raises(StateFailure, match=r'schema "nowhere" does not exist') as found:
@@ -122,11 +140,22 @@ def test_a_table_that_was_dropped_and_is_set_aside(place):
     opened.close()
 
 
-def test_floats_do_not_depend_on_how_the_server_shows_them(postgres, schema):
-    """A server that shows 15 digits of a float gives back each digit of what was written."""
-    url = f"{postgres.url}?options=-c%20extra_float_digits%3D0"
-    state = SqlState(url, "floats", WORD, Fields("x: double"), schema=schema)
-    assert written(state, {"a": 0.1 + 0.2}) == [0.1 + 0.2]
+@pytest.mark.parametrize("setting", SHOWN)
+def test_values_do_not_depend_on_how_the_server_shows_them(postgres, schema, setting):
+    """Each digit, byte and null is as it was written, whatever the server's defaults are."""
+    fields = Fields("x: double", "at: timestamp", "day: date", "raw: binary", "text: string")
+    state = SqlState(with_setting(postgres.url, setting), "shown", WORD, fields, schema=schema)
+    values = {
+        "a": (0.1 + 0.2, dt.datetime(2026, 2, 3, 4, tzinfo=dt.UTC), dt.date(2026, 2, 3), b"\x00\\x", "NULL"),
+        "b": (None, None, None, b"", None),
+    }
+    assert written(state, values) == list(values.values())
+    state.open("t", "s", "life", 2).close()
+    rows = SqlRows(with_setting(postgres.url, setting), "shown rows", fields, schema=schema).open("t", "r", "life", 1)
+    fitted = rows.rows_to_write(list(values.values()), RowsMode.APPEND)
+    rows.write(1, rows.write_rows([TransactionRows(1, fitted, RowsMode.APPEND)]))
+    assert [tuple(row.values())[:-1] for row in rows.snapshot().to_pylist()] == list(values.values())
+    rows.close()
 
 
 @pytest.mark.parametrize("txid", [None, 1])

@@ -64,7 +64,7 @@ def run(topology: Topology, config: Config = ALONE, threads: type[ThreadPools] |
 class Unpaused(ThreadPools):
     """Threads that don't pause before another try."""
 
-    def sleep(self, duration_secs: float) -> None:
+    def sleep(self, duration_secs: float, until: Sequence[Future[None]] = ()) -> None:
         pass
 
 

@@ -1,10 +1,8 @@
 """What a transaction changes in a keyed state: in columns and key by key the same, whatever else the group does."""
 
-import datetime as dt
 import operator
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 
@@ -130,6 +128,36 @@ def test_a_null_alone_is_told_and_taken_back(tmp_path) -> None:
         opened.close()
 
 
+def test_a_key_that_comes_twice(tmp_path) -> None:
+    """Of its rows the last one is put, and one to remove is not there: a table never has a key twice."""
+    rows, gone = table_of({"a": (1, 1), "b": (2, 2), "c": (3, 3)}), pa.table({"k": ["b"]})
+    rows = pa.concat_tables([rows, table_of({"a": (4, 4)})])
+    for state in (DeltaState(tmp_path / "t", KEY, VALUE), MemoryState(KEY, VALUE)):
+        opened = state.open("topology", "s", "life", 1)
+        for txid, put in enumerate(
+            (lambda view: view.put_rows(rows, gone), lambda view: view.reduce_changes(rows, FOLD)), 1
+        ):
+            group = group_state(opened)
+            view = group.begin(txid)
+            put(view)
+            view.check("bolt")
+            view.finish()
+            opened.write(txid, group.writes())
+            found = sorted(zip(*(opened.snapshot()[name].to_pylist() for name in ("k", "rows", "top")), strict=True))
+            assert found == [[("a", 4, 4), ("c", 3, 3)], [("a", 9, 4), ("b", 2, 2), ("c", 6, 3)]][txid - 1]
+        opened.close()
+
+
+def test_new_keys_are_looked_up_once(monkeypatch) -> None:
+    """A key that is told for the first time is read from the state once, where its one value may be null."""
+    opened = MemoryState(KEY, Fields("top: long")).open("topology", "s", "life", 1)
+    asked, read = [], opened.multi_get
+    monkeypatch.setattr(opened, "multi_get", lambda keys: asked.append(list(keys)) or read(keys))
+    view = group_state(opened).begin(1)
+    view.reduce_changes(pa.table({"k": ["a", "b"], "top": [1, 2]}), Reductions((("top", Reduction.MAX),)))
+    assert asked == [["a", "b"]]
+
+
 def test_sums_of_doubles_in_a_float(tmp_path) -> None:
     """Each transaction goes on from what the state keeps, in one group as in several, and when rows are put."""
     value, fold = Fields("n: float"), Reductions((("n", Reduction.SUM),))
@@ -152,25 +180,3 @@ def test_sums_of_doubles_in_a_float(tmp_path) -> None:
                         group = group_state(opened)
                 assert [stored.value for stored in opened.multi_get(["a"])] == [16777216.0]
                 opened.close()
-
-
-def test_values_in_another_form(tmp_path) -> None:
-    """The next transaction of a group reads what one of the next group does: times in UTC, and Python's numbers."""
-    berlin = dt.timezone(dt.timedelta(hours=2))
-    value = Fields("at: timestamp", "x: double", "n: long", "price: decimal(9,2)")
-    for state in (DeltaState(tmp_path / "t", KEY, value), MemoryState(KEY, value)):
-        opened = state.open("topology", "s", "life", 1)
-        group = group_state(opened)
-        view = group.begin(1)
-        view.put("gone", (None, 1, 2, 3))
-        view.remove("gone")
-        view.put("a", (dt.datetime(2026, 3, 1, 12, tzinfo=berlin), 1, np.int64(5), 2))
-        view.put("b", (None, None, None, None))
-        view.check("bolt")
-        view.finish()
-        found = [group.begin(2).multi_get(["a", "b", "gone"])]
-        opened.write(1, group.writes())
-        found.append(group_state(opened).begin(2).multi_get(["a", "b", "gone"]))
-        within, after = ([each and [(type(v), str(v)) for v in each.value] for each in row] for row in found)
-        assert within == after
-        opened.close()

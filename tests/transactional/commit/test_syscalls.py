@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from txtopo.config import MICRO_BATCH, REAL_TIME
+
 RUN = """
 import pathlib, sys
 from tests.state.delta.two_tables import two_tables
 from txtopo import Config
 from txtopo.testing.inline import run_inline
-run_inline(two_tables(pathlib.Path(sys.argv[1])), Config(), until=1)
+run_inline(two_tables(pathlib.Path(sys.argv[1])), Config({"topology.processing.mode": sys.argv[2]}), until=1)
 """
 
 CALLS = "openat,fsync,fdatasync,link,linkat,rename,renameat,renameat2"
@@ -47,6 +49,10 @@ class Trace:
                 begun[thread] = what
             else:
                 self.steps.append(("end", what))
+
+    def has(self, pattern: str, before: int) -> bool:
+        """Return whether a call that matches has begun before a position."""
+        return any(each == "begin" and re.fullmatch(pattern, what) for each, what in self.steps[:before])
 
     def where(self, pattern: str, moment: str, before: int | None = None) -> int:
         """Return the position of the last call that matches, of those before a position."""
@@ -80,12 +86,16 @@ def synced_new(trace: Trace, file: str, before: int) -> None:
 
 @pytest.mark.slow
 @needs_strace
-def test_a_group_is_synced_before_it_is_decided_and_decided_before_it_is_published(tmp_path: Path) -> None:
-    """Data files and journal, with their folders; then the note; then each log's entry, whose name is synced last."""
+@pytest.mark.parametrize("mode", [MICRO_BATCH, REAL_TIME])
+def test_a_group_is_synced_before_it_is_decided_and_decided_before_it_is_published(tmp_path: Path, mode: str) -> None:
+    """Data files and journal, with their folders; then the note; then each log's entry, whose name is synced last.
+
+    In real-time mode the note has the rows, and the data files come after it.
+    """
     output, written = tmp_path / "out", tmp_path / "trace"
     command = ["strace", "-f", "-y", "-qq", "-s", "4096", "-e", f"trace={CALLS}", "-o", str(written)]
     done = subprocess.run(
-        [*command, sys.executable, "-c", RUN, str(output)],
+        [*command, sys.executable, "-c", RUN, str(output), mode],
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
@@ -103,7 +113,8 @@ def test_a_group_is_synced_before_it_is_decided_and_decided_before_it_is_publish
     decided = trace.where(r"fdatasync _txtopo/coordinator\.sqlite-wal", "end", min(entries))
     deciding = trace.where(r"fdatasync _txtopo/coordinator\.sqlite-wal", "begin", decided)
     for table in ("words", "total"):
-        synced_new(trace, rf"{table}/_data/\S+\.parquet", deciding)
+        synced_new(trace, rf"{table}/_data/\S+\.parquet", deciding if mode == MICRO_BATCH else max(entries))
+        assert mode == MICRO_BATCH or not trace.has(rf"create {table}/_data/\S+\.parquet", decided)
     entered = trace.where(r"fdatasync _txtopo/journal/\S+\.jsonl", "end", deciding)
     trace.where(f"fsync {re.escape(str(tmp_path))}", "end", deciding)  # the output folder's name
     header = trace.where(r"link \S+ _txtopo/journal/\S+\.jsonl", "end", entered)

@@ -404,6 +404,19 @@ def test_something_else_in_place_of_a_table(place):
     assert place.diagnosis().anew is None
 
 
+def test_a_folder_of_others_at_the_first_start(place):
+    """Nothing was lost there: a newcomer is told of the folder, and not of coordinator state to restore."""
+    (place.folder / "words").mkdir()
+    (place.folder / "words" / "letter.txt").write_text("dear")
+    with pytest.raises(DivergenceError) as refusal:
+        place.run()
+    assert str(refusal.value) == (
+        f"state 'words' of topology 'words': {place.folder}/words is not a Delta table, and it is not empty: it contains "
+        "letter.txt. Give the state another path; or, if the table is no longer needed, remove it; or, if it belongs to "
+        "coordinator state that was lost, restore that, or try 'txtopo repair'. Nothing was written."
+    )
+
+
 @pytest.mark.slow
 def test_what_was_vacuumed_is_not_promised(place):
     """If the version to go back to is gone, repair says so and changes nothing."""

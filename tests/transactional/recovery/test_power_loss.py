@@ -15,7 +15,14 @@ from tests.harness.history.clock import SimulatedClock
 from tests.state.delta.delta_tables import merge_at_once, sized_tables
 from tests.transactional.recovery.divergences import keep_notes_beside
 from tests.transactional.recovery.power_loss import STORE, Disk
-from tests.transactional.recovery.three_states import CONFIG, EXECUTORS_CONFIG, expected_rows, tables_in, topology
+from tests.transactional.recovery.three_states import (
+    CONFIG,
+    EXECUTORS_CONFIG,
+    REAL_TIME_CONFIG,
+    expected_rows,
+    tables_in,
+    topology,
+)
 from tests.variants import variants
 from txtopo import Fields
 from txtopo.failpoints import armed
@@ -27,7 +34,7 @@ WAYS = pytest.mark.parametrize(
     ("config", "vectors"),
     [
         pytest.param(config, vectors, id=f"{place}, {'vectors' if vectors else 'files'}")
-        for place, config in (("driver", CONFIG), ("executors", EXECUTORS_CONFIG))
+        for place, config in (("driver", CONFIG), ("real-time", REAL_TIME_CONFIG), ("executors", EXECUTORS_CONFIG))
         for vectors in (False, True)
     ],
 )
@@ -112,7 +119,9 @@ def test_after_upkeep(tmp_path, disk, monkeypatch, are_entries_lucky, vectors):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [CONFIG, EXECUTORS_CONFIG], ids=["driver", "executors"])
+@pytest.mark.parametrize(
+    "config", [CONFIG, REAL_TIME_CONFIG, EXECUTORS_CONFIG], ids=["driver", "real-time", "executors"]
+)
 @pytest.mark.parametrize("every", variants(41, long=[5]))
 def test_anywhere_while_segments_are_merged(tmp_path, disk, monkeypatch, config, every):
     """The power fails with files of writes, of merges and of deletion vectors on disk, with or without their names."""
@@ -125,6 +134,28 @@ def test_anywhere_while_segments_are_merged(tmp_path, disk, monkeypatch, config,
         check_left(
             left, tmp_path / "left", config, 12, vectors=True, tier_files=2, are_entries_lucky=bool(at % 2), luck=luck
         )
+
+
+@pytest.mark.parametrize(
+    ("config", "noted"),
+    [(CONFIG, set()), (REAL_TIME_CONFIG, {"totals", "latest", "folded"})],
+    ids=["driver", "real-time"],
+)
+def test_a_decided_group_is_finished_from_its_note(tmp_path, config, noted):
+    """It has the rows of keyed tables in real-time mode, where nothing of them is on the disk yet; else their files."""
+    folder = tmp_path / "out"
+    with dying("group.decide.after", 2):
+        run_inline(topology(folder, 24), config)
+    store = SqliteStore(folder / "_txtopo" / STORE)
+    known = CoordinatorState(store, None, "interrupted")
+    group, committed = known.group(), known.committed().txid
+    store.close()
+    assert {name for name, note in group.notes.items() if "rows" in note} == noted
+    files = {name: list((folder / name / "_data").glob(f"*-{group.last}-*")) for name in group.states}
+    assert {name for name in group.states if not files[name]} == noted
+    assert tables_in(folder) == expected_rows(committed)
+    run_inline(topology(folder, 24), config)
+    assert tables_in(folder) == expected_rows(24)
 
 
 LOOK_SECS = 100

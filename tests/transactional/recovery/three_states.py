@@ -22,6 +22,8 @@ SPEAKERS = ("ada", "bea", "cyd", "dot", "eve", "fay", "gus")
 CONFIG = Config(max_spout_pending=45, group_transactions_max=12)
 EXECUTORS_CONFIG = CONFIG.with_settings({"topology.driver.rows.max": 0})
 """The same; the executors fold and write what goes into tables, however little it is."""
+REAL_TIME_CONFIG = CONFIG.with_settings({"topology.processing.mode": "real-time"})
+"""The same; writes of tables with keys are decided by their rows."""
 
 
 def input_rows(transactions: int = TRANSACTIONS) -> dict[int, list[tuple[str, str, int]]]:

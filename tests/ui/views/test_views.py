@@ -104,6 +104,14 @@ def test_failures_of_the_past():
     assert "4 failed earlier" in part
 
 
+def test_a_run_that_an_error_has_ended():
+    """That error is no attempt that failed and was replayed, and what was pending is not in line any more."""
+    part = views.header_part({**Answers().header(), "status": "failed", "failures": 0, "lowest": None})
+    assert "; the run ended 21.0 s ago" in part
+    assert "the run is over" in part
+    assert "nothing is pending" not in part
+
+
 def test_first_in_line():
     """The header says which transaction holds the others up, since when, and whom it waits for itself."""
     part = views.header_part(Answers().header())

@@ -153,7 +153,8 @@ class _SourceCoordinator(ABC):  # noqa: B024 - its subclasses have the abstract 
 
         Returns:
             Whether there may be input now. By default it returns False at once, and ``is_ready`` is asked again, every
-            two milliseconds or for 1 % of a core at most. While it waits, nothing else is asked of it.
+            two milliseconds or for 1 % of a core at most. While it waits, nothing else is asked of it. In a topology of
+            several spouts it waits in another thread than the one that asks the rest.
         """
         del secs
         return False

@@ -66,7 +66,9 @@ class AskedSpout:
         self.remaining: int | None = None
         """About how many transactions are left, if the coordinator knows."""
         self.aside: Future[None] | None = None
-        """A question to a source that did not answer the one before; others do not wait for it."""
+        """A question to a source that did not answer the one before, or its wait; others do not wait for it."""
+        self.can_wait = False
+        """Whether it did wait when it was let to, or had something."""
         self._coordinator = coordinator
         self._semantics = semantics
         self._failures = FailureLog()

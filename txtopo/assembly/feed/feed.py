@@ -11,7 +11,6 @@ import datetime as dt
 import functools
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, Protocol
@@ -80,7 +79,7 @@ class SpoutFeed(Feed):
         self,
         spouts: Sequence[AskedSpout],
         now_secs: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float, Sequence[Future[None]]], object] = lambda secs, _: time.sleep(secs),
         *,
         cpu_secs: Callable[[], float] = time.thread_time,
         aside: Callable[[Callable[[], None]], Future[None]] = completed,
@@ -93,7 +92,6 @@ class SpoutFeed(Feed):
         self._references = references or References({})
         self._skew = skew
         self._spouts = tuple(spouts)
-        self._waiters = deque(spouts)
         self._now_secs = now_secs
         self._sleep = sleep
         self._cpu_secs = cpu_secs
@@ -154,33 +152,47 @@ class SpoutFeed(Feed):
         if self._due_secs(deadline) > self._now_secs() and self._is_woken(deadline):
             return True
         now, due = self._now_secs(), self._due_secs(deadline)
-        self._sleep(max(0.0, due - now))
-        return max(now, due) < deadline
+        asides = [spout.aside for spout in self._spouts if spout.aside is not None]
+        self._sleep(max(0.0, due - now), asides)
+        return max(now, due) < deadline or any(aside.done() for aside in asides)
 
-    def _due_secs(self, deadline: float, but: AskedSpout | None = None) -> float:
-        """Return when the next source is to be asked, ``but`` for one, at the latest the deadline."""
-        asked = (spout.ask_again_secs for spout in self._spouts if spout.aside is None and spout is not but)
-        return min([deadline, *asked])
+    def _due_secs(self, deadline: float) -> float:
+        """Return when the next source is to be asked, at the latest the deadline."""
+        return min([deadline, *(spout.ask_again_secs for spout in self._spouts if spout.aside is None)])
 
     def _is_woken(self, deadline: float) -> bool:
-        """Let coordinators wait, each first in turn, until another is to be asked; return whether one has something."""
-        self._waiters.rotate()
-        for spout in self._waiters:
-            started, until = self._now_secs(), self._due_secs(deadline, spout)
+        """Let coordinators wait, of several aside those that can; return whether one has something."""
+        is_alone = len(self._spouts) == 1
+        for spout in self._spouts:
             is_waiting = spout.status is SourceStatus.WAITING and spout.waits_since is not None
-            if not is_waiting or spout.is_failing or started >= until:
+            if not is_waiting or spout.is_failing or spout.aside is not None:
                 continue
-            try:
-                with user_code(spout.id, None):
-                    if spout.wait(until - started):
-                        spout.ask_again_secs = self._now_secs()
-                        return True
-            except FailedException as error:
-                self._failed(spout, error, started)
+            started = self._now_secs()
+            secs = (deadline if is_alone else self._due_secs(deadline)) - started
+            if spout.can_wait and not is_alone:
+                spout.aside = self._aside(functools.partial(self._wait, spout, WAIT_SECS))
+            elif secs > 0:
+                self._wait(spout, secs)
+                if spout.ask_again_secs <= started:
+                    return True
         return False
+
+    def _wait(self, spout: AskedSpout, secs: float) -> None:
+        """Let a coordinator wait; it is asked again at once if it has something."""
+        started = self._now_secs()
+        try:
+            with user_code(spout.id, None):
+                has_come = spout.wait(secs)
+        except FailedException as error:
+            self._failed(spout, error, started)
+            return
+        spout.can_wait = has_come or self._now_secs() - started >= secs / 2
+        if has_come:
+            spout.ask_again_secs = started
 
     def _has_come(self) -> bool:
         """Ask waiting sources whether they have something now: it costs less than to begin a transaction in vain."""
+        self._take_asides()
         due = self._due()
         before = [spout.status for spout in due]
         for spout in due:
@@ -201,7 +213,7 @@ class SpoutFeed(Feed):
                 spout.pause(started, self._now_secs(), self._cpu_secs() - cpu_before)
 
     def _take_asides(self) -> None:
-        """Take in sources that have been asked aside; one that answers again is asked anew with the others."""
+        """Take in sources that were asked, or have waited, aside; one that answers is asked anew with the others."""
         for spout in self._spouts:
             if spout.aside is not None and spout.aside.done():
                 ended, spout.aside = spout.aside, None

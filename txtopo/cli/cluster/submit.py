@@ -20,7 +20,7 @@ _CHECK_SECS = 300.0
 
 
 @click.command(cls=Command)
-@click.argument("what", metavar="MODULE[:ATTRIBUTE]|WHEEL|FOLDER")
+@click.argument("source", metavar="MODULE[:ATTRIBUTE]|WHEEL|FOLDER")
 @click.option("--name", help="Its name in the cluster; by default the topology's id.")
 @click.option("--module", metavar="MODULE[:ATTRIBUTE]", help="What to run of a WHEEL or FOLDER with several modules.")
 @click.option(
@@ -30,7 +30,7 @@ _CHECK_SECS = 300.0
 @takes_cluster
 def submit(  # noqa: PLR0913, PLR0917 - options of the command line
     connect: Connect,
-    what: str,
+    source: str,
     name: str | None,
     module: str | None,
     pairs: tuple[str, ...],
@@ -48,7 +48,7 @@ def submit(  # noqa: PLR0913, PLR0917 - options of the command line
     if name is not None:
         check_name(name)
     with tempfile.TemporaryDirectory() as folder:
-        packed = _packed(what, module, pairs, Path(folder))
+        packed = _packed(source, module, pairs, Path(folder))
         check_archive(packed.archive)
         kind = kind_of(packed.target.topology)
         config = packed.target.config.of_kind(kind)
@@ -84,30 +84,30 @@ class _Packed:
     target: Target
 
 
-def _packed(place: str, module: str | None, pairs: tuple[str, ...], folder: Path) -> _Packed:
+def _packed(source: str, module: str | None, pairs: tuple[str, ...], folder: Path) -> _Packed:
     from txtopo.cluster.packaging import modules_in, pack_folder, pack_modules, top_of  # noqa: PLC0415 - the extra
 
     archive, values = folder / "code.zip", parse_pairs(pairs)
-    path = Path(place)
+    path = Path(source)
     # The name of a package is a module's, as for 'txtopo run'; with a slash it is a folder.
-    is_package = place.isidentifier() and (path / "__init__.py").is_file() and module is None
+    is_package = source.isidentifier() and (path / "__init__.py").is_file() and module is None
     if path.is_dir() and not is_package:
-        text = module or top_of(modules_in(path), place)
+        main = module or top_of(modules_in(path), source)
         pack_folder(path, archive)
-        return _Packed(archive, text, load_target(text, values, path.absolute()))
+        return _Packed(archive, main, load_target(main, values, path.absolute()))
     if path.suffix in {".whl", ".zip"}:
         if not path.is_file():
-            raise CommandLineError(f"there is no file {place}")
+            raise CommandLineError(f"there is no file {source}")
         unpacked = folder / "wheel"
         _unpack(path, unpacked)
-        text = module or top_of(modules_in(unpacked), place)
+        main = module or top_of(modules_in(unpacked), source)
         archive.write_bytes(path.read_bytes())
-        return _Packed(archive, text, load_target(text, values, unpacked))
+        return _Packed(archive, main, load_target(main, values, unpacked))
     if module is not None:
         raise CommandLineError("--module is for a WHEEL or FOLDER; a MODULE names itself")
-    target = load_target(place, values)
+    target = load_target(source, values)
     pack_modules(target.module.__name__, archive)
-    return _Packed(archive, place, target)
+    return _Packed(archive, source, target)
 
 
 def _unpack(path: Path, folder: Path) -> None:

@@ -115,8 +115,8 @@ def _dot_lines(plan: AnyPlan) -> Iterator[str]:
 
 
 def _dot_node(component: AnyComponent) -> str:
-    look = {"committer": "peripheries=2", "spout": "shape=oval"}.get(_role(component), "peripheries=1")
-    return f"{_dot_quoted(component.id)} [label={_dot_quoted(component.id, title_of(component))}, {look}];"
+    shape = {"committer": "peripheries=2", "spout": "shape=oval"}.get(_role(component), "peripheries=1")
+    return f"{_dot_quoted(component.id)} [label={_dot_quoted(component.id, title_of(component))}, {shape}];"
 
 
 def _dot_quoted(*lines: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -19,8 +18,6 @@ from txtopo.cli.command import EXIT_INTERRUPTED
 from txtopo.errors import TxtopoError
 
 RESUMED = "interrupted; the same command resumes this run"
-
-SHOW_CURSOR = "\x1b[?25h"
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -75,6 +72,5 @@ class Interrupts:
 
 def _end(farewell: str) -> NoReturn:
     # Standard output, because standard error is a pipe to one of our threads while Spark starts.
-    show_cursor = SHOW_CURSOR if sys.stdout.isatty() else ""
-    os.write(1, f"{show_cursor}\n{farewell}\n".encode())
+    os.write(1, f"\n{farewell}\n".encode())
     os._exit(EXIT_INTERRUPTED)

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from state.delta.read.consistent import look_at_tables, read_points
 from state.delta.read.history import look_up
-from state.delta.read.look import FoundRows
 from state.delta.read.points import ShownPoints
+from state.delta.read.row_search import FoundRows
 from state.delta.schema import TXID_FIELD
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, format_option
 from txtopo.cli.console import Console, table_console
@@ -94,7 +94,7 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
     if txid is not None and nearest:
         _say_point(read_points(table), txid)
     _show(rows.first, form)
-    _say(f"{_count(rows)}; {_written(rows)}")
+    _say(f"{_count(rows)}; {_written(rows, txid)}")
 
 
 def _say_point(found: ShownPoints, txid: int) -> None:
@@ -172,10 +172,12 @@ def _count(rows: FoundRows) -> str:
     return f"{words} of {rows.total:,}{more}"
 
 
-def _written(rows: FoundRows) -> str:
+def _written(rows: FoundRows, txid: int | None) -> str:
     if TXID_FIELD not in rows.first.column_names:
         return "the table is of no state, so its rows have no transactions"
-    return "nothing is written yet" if rows.last_txid is None else f"the last transaction is {rows.last_txid}"
+    if rows.last_txid is None:
+        return "nothing is written yet" if txid is None else "nothing was written by then"
+    return f"the last transaction is {rows.last_txid}"
 
 
 def _say(text: str) -> None:

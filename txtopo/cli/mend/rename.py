@@ -31,8 +31,8 @@ def rename(target: Target, former_id: str | None, yes: bool) -> None:  # noqa: F
         if is_unfinished:
             click.echo(f"finishing an interrupted rename: {plan.rename.text}")
             return
-        what = plan.rename.text or "tables that were left out of an earlier rename get its names"
-        ask(f"{what}; no row changes, and code with the former names is refused from then on", is_agreed=yes)
+        effect = plan.rename.text or "tables that were left out of an earlier rename get its names"
+        ask(f"{effect}; no row changes, and code with the former names is refused from then on", is_agreed=yes)
 
     if not carry_out(target.plan, target.config, former_id, agree):
         click.echo("nothing to rename: the tables have the names that the code has")

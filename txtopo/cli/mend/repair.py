@@ -134,12 +134,12 @@ def _go_to_text(diagnosis: Diagnosis, plan: GoTo) -> str:
     committed = diagnosis.record.committed.txid
     rolled_back = ""
     if diagnosis.rolled_back:
-        to = ", ".join(f"{name!r} to transaction {plan.states.get(name, 0)}" for name in diagnosis.rolled_back)
-        rolled_back = f"rolled back: {to}, each by a new version that equals the old one; "
+        targets = ", ".join(f"{name!r} to transaction {plan.states.get(name, 0)}" for name in diagnosis.rolled_back)
+        rolled_back = f"rolled back: {targets}, each by a new version that equals the old one; "
     if plan.is_as_it_is:
         kept = f"the coordinator state stays at transaction {plan.txid}"
         return f"{rolled_back}{kept}, and nothing runs again"
-    made = f"the coordinator state is rebuilt, at transaction {plan.txid}"
+    rebuilt = f"the coordinator state is rebuilt, at transaction {plan.txid}"
     is_undone = any(divergence.kind is DivergenceKind.OTHER_TIMELINE for divergence in diagnosis.divergences)
     last = max(
         [
@@ -150,7 +150,7 @@ def _go_to_text(diagnosis: Diagnosis, plan: GoTo) -> str:
     )
     again = f", and transactions {plan.txid + 1} to {last} run again" if last > plan.txid else ""
     aside = f"; backfills of {_names(plan.forgotten)}, and their tables, are moved aside" if plan.forgotten else ""
-    return f"{rolled_back or 'no table is changed; '}{made}{again}{aside}"
+    return f"{rolled_back or 'no table is changed; '}{rebuilt}{again}{aside}"
 
 
 def _group_text(diagnosis: Diagnosis) -> str:

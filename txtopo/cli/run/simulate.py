@@ -8,7 +8,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from txtopo.cli.command import Command, CommandLineError, WholeNumber, discreet
+from txtopo.cli.command import CommandLineError, Verdict, WholeNumber, discreet
 from txtopo.cli.console import Console
 from txtopo.cli.target import takes_target
 from txtopo.errors import AnchorError, TxtopoError, UserCodeError
@@ -33,7 +33,7 @@ UNTIL = 12
 HELD = Text("every promise held", "bold green")
 
 
-@click.command(cls=Command)
+@click.command(cls=Verdict)
 @takes_target
 @click.option("--seeds", type=WholeNumber(1), default=1_000, show_default=True, help="The number of schedules.")
 @click.option("--first-seed", type=WholeNumber(1), default=1, show_default=True, help="The first seed.")
@@ -94,7 +94,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
 
     If the module of a transactional topology has a function check_state(tables), it is called with
     {state: {key: value}} after every settled transaction; for a table of rows it gets {row: number of occurrences}. The
-    first schedule that fails is shrunk, and the command that replays it is printed.
+    first schedule that fails is shrunk, and the command that replays it is printed. The exit status is 1 then; it is 2
+    if nothing could be simulated.
     """
     context.with_resource(faults_unlogged())
     context.with_resource(user_output_logged({}))

@@ -282,7 +282,8 @@ class _Round:
         if old is None:
             if is_ready:  # without code a supervisor would hold a slot and fetch in vain
                 self._waiting.append(_Waiting(topology, None, frozenset(), (), "new"))
-        elif ending is not None:
+        # A driver of a former revision that has failed does not count: this one may have other settings.
+        elif ending is not None and (ending.kind is EndingKind.FINISHED or old.revision == topology.revision):
             self._consider_ending(topology, old, ending)
         elif old.revision != topology.revision:
             self._waiting.append(_Waiting(topology, old, frozenset(), (), "rebalanced"))
@@ -295,6 +296,10 @@ class _Round:
 
     def _consider_ending(self, topology: Topology, old: Assignment, ending: Ending) -> None:
         match ending.kind:
+            case EndingKind.FAILED | EndingKind.KEEPS_FAILING if topology.status is Status.REBALANCING:
+                self._used.add(old.place)
+                self.decisions.append(Apply(topology.id, Request(Event.DO_REBALANCE)))  # no driver is left to wait for
+                return
             case EndingKind.FINISHED:
                 self.decisions.append(Apply(topology.id, Request(Event.FINISHED)))
             case EndingKind.FAILED:

@@ -63,7 +63,7 @@ class Event(enum.Enum):
     REMOVE = "remove"
     """The wait of a kill is over."""
     DO_REBALANCE = "do rebalance"
-    """The wait of a rebalance is over."""
+    """The wait of a rebalance is over, or its driver has failed meanwhile."""
     FINISHED = "finished"
     """The driver ended because the input is exhausted."""
     FAILED = "failed"
@@ -126,7 +126,7 @@ class Topology:
         deadline: the wall-clock time at which KILLED is removed or REBALANCING is carried out.
         previous: the status to return to from REBALANCING, or from FAILED when the code is back.
         rebalance_settings: the settings that REBALANCING will put in force.
-        reason: why it FAILED.
+        reason: why it FAILED; why a FINISHED one was not rebalanced.
         is_code_lost: whether it FAILED because nobody live held its code.
         code_lost_at: the wall-clock time at which a leader first found that nobody live held its code; None while
             somebody does. The next leader counts on from there.
@@ -246,7 +246,9 @@ def _entered(topology: Topology, status: Status, request: Request, now: float) -
                 cleared, previous=before if is_code_lost else None, reason=request.reason, is_code_lost=is_code_lost
             )
         case _:
-            return attrs.evolve(cleared, previous=None)
+            is_given_up = topology.status is Status.REBALANCING
+            reason = "its input was exhausted before it was rebalanced" if is_given_up else None
+            return attrs.evolve(cleared, previous=None, reason=reason)
 
 
 def _returned(topology: Topology) -> Topology:

@@ -88,8 +88,6 @@ from txtopo.text.secrecy import shown, without_secrets
 
 _DESCRIPTION_BYTES_MAX = 1 << 16
 """A description is a name and settings; it is in memory before anything is checked."""
-_SUBMISSIONS_MAX = 16
-"""Submissions at a time: each has a thread for minutes."""
 _READS_MAX = 20
 """How many requests read ZooKeeper at a time: each has a thread."""
 
@@ -102,7 +100,7 @@ class NimbusApi:
         self._token = token.encode()
         self._version = version
         # Submissions wait for minutes, so they have separate threads: no other request waits behind them.
-        self._submissions = anyio.CapacityLimiter(_SUBMISSIONS_MAX)
+        self._submissions = anyio.CapacityLimiter(nimbus.config["nimbus.submissions.max"])
         # Reads need no token. Separate threads keep them from delaying those with it: other nimbuses fetch code.
         self._reads = anyio.CapacityLimiter(_READS_MAX)
         self._metrics = _Metrics()

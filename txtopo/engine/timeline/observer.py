@@ -12,7 +12,7 @@ from txtopo.assembly.parts import Observer
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
 from txtopo.attempts import TransactionAttempt, epoch_and_try
-from txtopo.config import Config
+from txtopo.config import SETTINGS, Config
 from txtopo.engine.timeline.attempts import AttemptFacts, EndedAttempts, entries_of, reason_alone
 from txtopo.engine.timeline.ends import put_end
 from txtopo.engine.timeline.records import ERRORS_MAX, SLOTS, Entry, ErrorRecord, RunRecord
@@ -21,6 +21,7 @@ from txtopo.engine.timeline.writer import FLUSH_SECS, TimelineWriter
 from txtopo.errors import TxtopoError
 from txtopo.files.folder import Folder
 from txtopo.files.objects import ObjectFolder
+from txtopo.settings.setting import Setting
 from txtopo.text.secrecy import shown, without_secrets
 from txtopo.topology.plans.description import described, described_plain
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
@@ -55,7 +56,7 @@ class Timeline(Observer):
         self._topology_id = topology.id
         self._graph = graph = _described(topology)
         self._given = config.given
-        self._settings = {name: without_secrets(str(shown(name, value))) for name, value in config.given.items()}
+        self._settings = {name: _setting_text(name, value) for name, value in config.given.items()}
         self._started = time.time()
         self._ended = EndedAttempts(SLOTS)
         self._errors: collections.deque[ErrorRecord] = collections.deque(maxlen=ERRORS_MAX)
@@ -179,6 +180,11 @@ class Timeline(Observer):
     def discreet(self, text: str) -> str:
         """Return a text without secrets, those of the settings among them: anybody may read the files."""
         return without_secrets(text, self._given)
+
+
+def _setting_text(name: str, value: Any) -> str:
+    text = Setting.text_of(value) if name in SETTINGS else value
+    return str(text) if value is None else without_secrets(str(shown(name, text)))
 
 
 def _described(topology: Topology) -> dict[str, Any]:

@@ -168,7 +168,9 @@ class _Presence:
         elif absent is not None:
             left_after = absent[0] - 1
         # A user's state may have the name of the one for dead letters, if no policy skips transactions.
-        wrote = [t for entry in counted if name in entry.entry.states for t in entry.entry.transactions]
+        wrote = [
+            transaction for entry in counted if name in entry.entry.states for transaction in entry.entry.transactions
+        ]
         is_of_dead_letters = name == DEAD_LETTERS and all(transaction.is_dead_letter for transaction in wrote)
         return cls(name, begun_after, left_after, tuple(gaps), is_of_dead_letters or name.startswith(OWN_PREFIX))
 

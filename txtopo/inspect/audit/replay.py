@@ -267,8 +267,13 @@ class Replay:
 
     def _try(self, entry: JournalEntry, transactions: Sequence[JournalTransaction]) -> _Run:
         states: dict[str, OpenedState] = {name: self._past.as_of(name, entry.first - 1) for name in self._plan.states}
-        by_attempt = {TransactionAttempt(t.txid, t.attempt): t for t in transactions}
-        assigned = [AssignedAttempt(attempt, t.metadata, t.planned) for attempt, t in by_attempt.items()]
+        by_attempt = {
+            TransactionAttempt(transaction.txid, transaction.attempt): transaction for transaction in transactions
+        }
+        assigned = [
+            AssignedAttempt(attempt, transaction.metadata, transaction.planned)
+            for attempt, transaction in by_attempt.items()
+        ]
         processed: dict[int, Processing] = {}
         writers: dict[int, dict[str, list[str]]] = {}
         current: dict[str, list[str]] = {}
@@ -289,8 +294,11 @@ class Replay:
         if outcome.failure is not None:
             raise outcome.failure
         return _Run(
-            {a.txid: joined([processed[a.txid].fingerprints, outcome.fingerprints[a]]) for a in by_attempt},
-            {txid: each.metadata for txid, each in processed.items()},
+            {
+                attempt.txid: joined([processed[attempt.txid].fingerprints, outcome.fingerprints[attempt]])
+                for attempt in by_attempt
+            },
+            {txid: processing.metadata for txid, processing in processed.items()},
             outcome.writes,
             writers,
         )

@@ -96,7 +96,9 @@ class Past:
         """The committed groups."""
         self.metadata: dict[int, Any] = {part.header.committed: part.header.metadata for part in parts}
         """That of transactions, by txid."""
-        self.metadata |= {t.txid: t.metadata for entry in self.entries for t in entry.transactions}
+        self.metadata |= {
+            transaction.txid: transaction.metadata for entry in self.entries for transaction in entry.transactions
+        }
 
     def group_of(self, txid: int) -> JournalEntry:
         """Return the commit group of a transaction that can be replayed.
@@ -108,12 +110,12 @@ class Past:
         entry = next((each for each in self.entries if each.first <= txid <= each.last), None)
         if entry is None:
             raise ConfigError(f"the journal has no committed transaction {txid}; {self._span}")
-        transactions = tuple(t for t in entry.transactions if t.txid <= txid)
+        transactions = tuple(transaction for transaction in entry.transactions if transaction.txid <= txid)
         if transactions[-1].is_dead_letter:
             raise ConfigError(
                 f"transaction {txid} was given up, so there are no results to compare; see its dead letter"
             )
-        unknown = {name for t in transactions for name in t.fingerprints} - set(self._whole.by_id)
+        unknown = {name for transaction in transactions for name in transaction.fingerprints} - set(self._whole.by_id)
         if unknown:
             raise DivergenceError(
                 f"transaction {txid} was committed by a topology with {min(unknown)!r}, which this one does not have; "
@@ -167,7 +169,7 @@ class Past:
             for name in {name: None for entry in passed for name in entry.states}
             if (of := [entry for entry in passed if name in entry.states])
         }
-        return JournalEntry(states, tuple(t for entry in passed for t in entry.transactions))
+        return JournalEntry(states, tuple(transaction for entry in passed for transaction in entry.transactions))
 
     def _kept_ends(self) -> list[int]:
         """Return the ends of groups as of which all tables can be opened."""

@@ -155,7 +155,7 @@ class AuditReport:
     epochs: int = 0
     dead_letters: int = 0
     dropped: int = 0
-    """The number of groups that were entered and not committed; their transactions ran again."""
+    """The number of groups that were entered and not committed, or undone; their transactions run again."""
     input: CheckedInput = CheckedInput()
     skipped: dict[str, list[Gap]] = attrs.field(factory=dict)
     """By partition."""

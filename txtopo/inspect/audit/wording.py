@@ -48,7 +48,7 @@ def _proved(report: AuditReport, method: str) -> Iterator[StoryLine]:
     if report.dead_letters:
         yield StoryLine("", f"{count_of(report.dead_letters, 'dead letter')} among them")
     if report.dropped:
-        yield StoryLine("", f"{count_of(report.dropped, 'group')} dropped; their transactions ran again")
+        yield StoryLine("", f"{count_of(report.dropped, 'group')} dropped; their transactions run again")
     if report.input.ranges:
         ranges = f"{count_of(report.input.ranges, 'range')} of {count_of(report.input.partitions, 'partition')}"
         yield StoryLine("input", f"{ranges}, without gap or overlap")

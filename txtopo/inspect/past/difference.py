@@ -181,10 +181,10 @@ def _newest_of_both(a: ShownPoints, b: ShownPoints, before: int | None = None) -
     With ``before``, return the last one before that as of which both can be shown; itself if there is none.
     """
     txid = min(a.last.txid, b.last.txid) if before is None else before
-    known = [point.txid for each in (a, b) for point in each.points if point.txid < txid]
+    txids = [point.txid for table in (a, b) for point in table.points if point.txid < txid]
     if before is None:
-        known.append(txid)
-    return max((number for number in known if a.shows(number) and b.shows(number)), default=txid)
+        txids.append(txid)
+    return max((number for number in txids if a.shows(number) and b.shows(number)), default=txid)
 
 
 def is_table(path: str) -> bool:
@@ -207,17 +207,17 @@ class _Reach:
     @classmethod
     def of(cls, output: Output, states: Collection[str]) -> _Reach:
         """Look at the tables of some states."""
-        place = output.metadata_dir, output.topology_id
-        found = committed_in_tables(*place)
+        of_topology = output.metadata_dir, output.topology_id
+        found = committed_in_tables(*of_topology)
         # If it can't be told, reading the tables says why.
         committed = output.stored()[0] if found is None else found[0]
-        ends = shown_ends(*place, states, committed)
-        parts = JournalSearch(find_journal(*place)).around(())
-        for name, filled in backfills_of(output.metadata_dir, parts).items() if parts else ():
+        ends = shown_ends(*of_topology, states, committed)
+        parts = JournalSearch(find_journal(*of_topology)).around(())
+        for name, parts_of_backfill in backfills_of(output.metadata_dir, parts).items() if parts else ():
             # Up to where it joined, the groups of its backfill are those that a state's table can show.
             if name in states:
-                own = _ends_in(filled)
-                ends = {end for end in ends if end in own or end > max(own)}
+                backfilled = _ends_in(parts_of_backfill)
+                ends = {end for end in ends if end in backfilled or end > max(backfilled)}
         return cls(committed, frozenset(ends))
 
 

@@ -107,6 +107,8 @@ class Story:
 
 def story_of(known: Known, txid: int) -> Story:
     """Tell what is known of a transaction; raise ConfigError if it has not begun."""
+    if txid < 1:
+        raise ConfigError(f"there is no transaction {txid}: the first one is 1")
     entered = known.journal.find(txid)
     if txid <= known.committed:
         readings = () if known.snapshot is None else known.snapshot.readings
@@ -159,7 +161,7 @@ def _committed(known: Known, txid: int, entered: EnteredGroup | None) -> Story:
     if entered is None:
         return Story(f"transaction {txid}: committed", (StoryLine("journal", _lacks(known.journal)),))
     entry, transaction = entered.entry, entered.transaction(txid)
-    what = "given up, its dead letter is written" if transaction.is_dead_letter else "committed"
+    outcome = "given up, its dead letter is written" if transaction.is_dead_letter else "committed"
     lines = [
         StoryLine("attempt", f"{attempt_words(transaction.attempt)}, of topology {entered.header.topology!r}"),
         StoryLine("group", _span(entry)),
@@ -189,17 +191,17 @@ def _committed(known: Known, txid: int, entered: EnteredGroup | None) -> Story:
         for name, (put, removed) in entry.states.items()
     ]
     lines.append(StoryLine("next", f"nothing: it is done; the last committed transaction is {known.committed}"))
-    return Story(f"transaction {txid}: {what}", tuple(lines))
+    return Story(f"transaction {txid}: {outcome}", tuple(lines))
 
 
 def _pending(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) -> Story:
     first = snapshot.committed + 1
     found = next((transaction for transaction in snapshot.transactions if transaction.txid == txid), None)
     if found is None:
-        what = "it is the first in line; the run has not recorded more about it"
+        next_step = "it is the first in line; the run has not recorded more about it"
         if txid > first:
-            what = f"it waits for {transactions_words(first, txid - 1)}; explain {first}, which is first in line"
-        return Story(f"transaction {txid}: begun, not committed", (StoryLine("next", what),))
+            next_step = f"it waits for {transactions_words(first, txid - 1)}; explain {first}, which is first in line"
+        return Story(f"transaction {txid}: begun, not committed", (StoryLine("next", next_step),))
     status = Status(found.status)
     verb = STATUS_WORDS[found.status] if is_live else "was not committed when the run ended"
     lines = []
@@ -231,7 +233,8 @@ def _pending(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) ->
 def _failure(failure: HistoryEntry, writer: Writer, snapshot: Snapshot) -> str:
     attempt = "" if failure.attempt is None else attempt_words(failure.attempt.attempt)
     where = "" if failure.component is None else f" in component {failure.component!r}"
-    reason = cut(" ".join(failure.own_reason.split()), METADATA_CHARACTERS_MAX)
+    reason = failure.own_reason.partition("\nTraceback ")[0]
+    reason = cut(" ".join(reason.split()), METADATA_CHARACTERS_MAX)
     return f"{attempt}{where}, at {_time_of(writer, snapshot, failure.at_ms)}: {reason}"
 
 
@@ -268,7 +271,7 @@ def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str
 
 def _run(snapshot: Snapshot, writer: Writer, resumes: str) -> list[StoryLine]:
     age_secs = max(0.0, time.time() - writer.written_secs)
-    who = f"process {writer.pid} on {writer.host}, epoch {writer.epoch}"
+    process = f"process {writer.pid} on {writer.host}, epoch {writer.epoch}"
     if snapshot.ended:
         lines = [StoryLine("run", f"ended {clock(age_secs)} ago: {snapshot.ended}")]
         if snapshot.failed_txid is not None:
@@ -278,13 +281,13 @@ def _run(snapshot: Snapshot, writer: Writer, resumes: str) -> list[StoryLine]:
     alive = writer.is_alive
     if alive is False:
         return [
-            StoryLine("run", f"{who}, is dead: {WHY_DEAD}; the one before is {clock(age_secs)} old"),
+            StoryLine("run", f"{process}, is dead: {WHY_DEAD}; the one before is {clock(age_secs)} old"),
             StoryLine("next", resumes),
         ]
     if age_secs > SILENT_SECS + writer.every_secs:
         doubt = "it is alive" if alive else "this machine can't see whether it is alive"
-        return [StoryLine("run", f"{who}: {doubt}, but its last report is {clock(age_secs)} old")]
-    return [StoryLine("run", f"{who}, is running; as of {age_secs:.1f} s ago")]
+        return [StoryLine("run", f"{process}: {doubt}, but its last report is {clock(age_secs)} old")]
+    return [StoryLine("run", f"{process}, is running; as of {age_secs:.1f} s ago")]
 
 
 def _measured(readings: Sequence[Reading]) -> list[StoryLine]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -94,8 +94,8 @@ CELL_CHARACTERS_MAX = 1_000
 
 KEPT_SECS = 30
 """For how long at least what a table keeps is not looked at again."""
-KEPT_SHARE = 0.02
-"""What part of the time is taken by that at most."""
+KEPT_FILE_SECS = 0.001
+"""The same for each of its files: to list one takes 4 µs of a core."""
 
 
 @attrs.frozen
@@ -118,8 +118,8 @@ class Kept:
         """List the files of a table, and read the log's entries of its points; no rows are read."""
         owner = Owner.of(table)
         # Besides our own there may be files that others have put elsewhere: beside the log, and where their rows are.
-        others = (file.path.rpartition("/")[0] for file in files_of(location, table).values())
-        items = [item for below in {"", DATA_FOLDER, LOG_FOLDER, *others} for item in location.folder.list(below)]
+        foreign = (file.path.rpartition("/")[0] for file in files_of(location, table).values())
+        items = [item for below in {"", DATA_FOLDER, LOG_FOLDER, *foreign} for item in location.folder.list(below)]
         points = None if owner is None else TableVersions(location, table, owner).points()
         return cls(len(items), sum(item.size for item in items), points)
 
@@ -128,17 +128,16 @@ class Kept:
 class KeptTables:
     """What tables keep, as of a moment before: to list their files takes a part of the time, however many there are."""
 
+    _clock: Callable[[], float] = time.monotonic
     _known: dict[str, tuple[float, Kept]] = attrs.field(factory=dict)
     """By address, until when it holds."""
 
     def of(self, location: Location, table: DeltaTable) -> Kept:
         """Return what a table keeps, of which a handle is there."""
-        began = time.monotonic()
         until, found = self._known.get(location.address, (0.0, None))
-        if found is None or until < began:
+        if found is None or until < self._clock():
             found = Kept.of(location, table)
-            now = time.monotonic()
-            self._known[location.address] = now + max(KEPT_SECS, (now - began) / KEPT_SHARE), found
+            self._known[location.address] = self._clock() + max(KEPT_SECS, found.files * KEPT_FILE_SECS), found
         return found
 
 
@@ -154,10 +153,10 @@ def states(
     paths = {} if end is None else {name: table_path(metadata_dir, table) for name, table in end.header.tables.items()}
     found = []
     for name in dict.fromkeys([*described, *paths]):
-        own = described.get(name, {})
-        path = paths.get(name) or own.get("path") or ""
-        declared = {field: own.get(field) for field in ("kind", "key", "value")}
-        table = StateTable(name, class_=own.get("class"), path=without_secrets(path), **declared)
+        declaration = described.get(name, {})
+        path = paths.get(name) or declaration.get("path") or ""
+        declared = {field: declaration.get(field) for field in ("kind", "key", "value")}
+        table = StateTable(name, class_=declaration.get("class"), path=without_secrets(path), **declared)
         found.append(_measured(table, path, kept) if path else table)
     return found, why
 

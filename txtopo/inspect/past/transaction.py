@@ -24,12 +24,12 @@ class Attempts:
     writes: Sequence[Write]
 
     @classmethod
-    def of(cls, timeline: TimelineReader, txid: int) -> Attempts:
-        """Return what a timeline has."""
+    def of(cls, timeline: TimelineReader, txid: int, undone_to: int | None = None) -> Attempts:
+        """Return what a timeline has; transactions after ``undone_to`` were undone."""
         errors = {(error.epoch, error.attempt): error.text for error in timeline.errors() if error.txid == txid}
         attempts = [
             attrs.evolve(attempt, error=errors.get((attempt.epoch, attempt.try_), attempt.error))
-            for attempt in timeline.attempts(txid)
+            for attempt in timeline.attempts(txid, undone_to)
         ]
         group = attempts[-1].group if attempts else None
         return cls(attempts, [] if group is None else timeline.writes(attempts[-1].epoch, group))
@@ -83,7 +83,7 @@ class Transaction:
     next: int | None = None
 
 
-def transaction_of(known: Known, txid: int, done: Attempts, now: float, can: CanCheck) -> Transaction:
+def transaction_of(known: Known, txid: int, attempts: Attempts, now: float, can: CanCheck) -> Transaction:
     """Return all about a transaction of the last run; ``can`` says what may be asked for once it is committed.
 
     Raises:
@@ -91,7 +91,7 @@ def transaction_of(known: Known, txid: int, done: Attempts, now: float, can: Can
         DivergenceError: the journal is damaged.
     """
     story, entered = story_of(known, txid), known.journal.find(txid)
-    writes = done.writes
+    writes = attempts.writes
     if not writes and entered is not None:
         writes = [Write(state, *counts) for state, counts in entered.entry.states.items()]
     last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
@@ -100,7 +100,7 @@ def transaction_of(known: Known, txid: int, done: Attempts, now: float, can: Can
         now=now,
         headline=story.headline,
         story=story.lines,
-        attempts=done.attempts,
+        attempts=attempts.attempts,
         writes=writes,
         journal=None if entered is None else _entered(entered.entry, entered.transaction(txid)),
         can=CanCheck(can.audit, can.replay and txid <= known.committed),
@@ -109,20 +109,22 @@ def transaction_of(known: Known, txid: int, done: Attempts, now: float, can: Can
     )
 
 
-def transaction_by_timeline(timeline: TimelineReader, txid: int, done: Attempts, now: float, why: str) -> Transaction:
+def transaction_by_timeline(
+    timeline: TimelineReader, txid: int, attempts: Attempts, now: float, why: str
+) -> Transaction:
     """Return what a run did for a transaction without the journal, which may be damaged: that is ``why``.
 
     The journal can't tell it of an earlier run: since then, the transaction may have been undone and run anew.
     """
-    status = outcome_of(done.attempts)
+    status = outcome_of(attempts.attempts)
     is_over = status in {"committed", "dead letter"}
     return Transaction(
         txid,
         now=now,
         headline=f"transaction {txid}: {status if is_over else 'not committed'} in this run",
         story=[StoryLine("journal", why)] if why else [],
-        attempts=done.attempts,
-        writes=done.writes,
+        attempts=attempts.attempts,
+        writes=attempts.writes,
         previous=txid - 1 if timeline.attempts(txid - 1) else None,
         next=txid + 1 if timeline.attempts(txid + 1) else None,
     )

@@ -34,8 +34,8 @@ STATUS_WORDS = {
 
 def readings_of(readings: Sequence[Reading]) -> Iterator[tuple[str, str, str]]:
     """Yield what each component has counted and measured, with the part of its input or "", in a report's order."""
-    for (component, of), own in itertools.groupby(readings, lambda reading: (reading.component, reading.of)):
-        yield component, of, ", ".join(f"{reading.name} {_value_of(reading)}" for reading in own)
+    for (component, of), of_component in itertools.groupby(readings, lambda reading: (reading.component, reading.of)):
+        yield component, of, ", ".join(f"{reading.name} {_value_of(reading)}" for reading in of_component)
 
 
 def _value_of(reading: Reading) -> str:

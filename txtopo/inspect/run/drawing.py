@@ -135,22 +135,22 @@ def _flows(known: KnownRun, described: Mapping[str, Any], edges: Sequence[Edge])
 
 def _received(component: str, edges: Sequence[Edge], given: Mapping[str, Mapping[str, float]]) -> float | None:
     """Return how many tuples a component got; None if it takes none, or no run has counted them."""
-    own = [given.get(edge.source, {}).get(edge.stream) for edge in edges if edge.target == component]
-    known = [each for each in own if each is not None]
-    return sum(known) if known else None
+    counts = [given.get(edge.source, {}).get(edge.stream) for edge in edges if edge.target == component]
+    counted = [count for count in counts if count is not None]
+    return sum(counted) if counted else None
 
 
 def _given(known: KnownRun, described: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     totals = known.timeline.last(COMPONENT)
     if not totals:
         return {}
-    on = {name: last_number(row, 0) or 0.0 for name, row in known.timeline.last(STREAM).items()}
-    found = {}
+    by_stream = {name: last_number(row, 0) or 0.0 for name, row in known.timeline.last(STREAM).items()}
+    counts_of_component = {}
     for component in described["components"]:
-        own = {stream: on.get(json.dumps([component["id"], stream]), 0.0) for stream in component["streams"]}
-        if DEFAULT_STREAM in own:
-            own[DEFAULT_STREAM] = (last_number(totals.get(component["id"]), OfComponent.EMITTED) or 0.0) - sum(
-                own.values()
+        counts = {stream: by_stream.get(json.dumps([component["id"], stream]), 0.0) for stream in component["streams"]}
+        if DEFAULT_STREAM in counts:
+            counts[DEFAULT_STREAM] = (last_number(totals.get(component["id"]), OfComponent.EMITTED) or 0.0) - sum(
+                counts.values()
             )
-        found[component["id"]] = own
-    return found
+        counts_of_component[component["id"]] = counts
+    return counts_of_component

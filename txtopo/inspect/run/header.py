@@ -137,12 +137,14 @@ def counts_of(row: Any) -> dict[str, float | None]:
 
 def run_of(known: KnownRun) -> Run:
     """Return a run's line in the list of all of a topology."""
-    found = header(known)
-    own = {field.name: getattr(found, field.name) for field in attrs.fields(Run) if field.name != "why"}
-    return Run(why=known.ended, **own)
+    shown = header(known)
+    fields = {field.name: getattr(shown, field.name) for field in attrs.fields(Run) if field.name != "why"}
+    return Run(why=known.ended, **fields)
 
 
 def _committed(known: KnownRun) -> int | None:
+    if known.undone_to is not None:
+        return known.undone_to
     if known.snapshot is not None:
         return known.snapshot.committed
     return _last_whole(known.timeline.last(records.PROGRESS).get(""), records.OfProgress.COMMITTED)
@@ -150,6 +152,8 @@ def _committed(known: KnownRun) -> int | None:
 
 def _begun(known: KnownRun) -> int | None:
     """Return the last transaction that has begun: those up to it are committed or pending."""
+    if known.undone_to is not None:
+        return known.undone_to
     if known.snapshot is not None:
         return known.snapshot.last_begun
     row = known.timeline.last(records.PROGRESS).get("")

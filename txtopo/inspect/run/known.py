@@ -28,6 +28,8 @@ class KnownRun:
     snapshot: Snapshot | None
     past: int | None = None
     """The number of an earlier run, if it is one; None: it is the last one."""
+    undone_to: int | None = None
+    """The transaction to which a command has brought the topology back since; None if none has."""
     damage: str = ""
     """Why the snapshot can't be read, if it can't."""
 
@@ -62,10 +64,10 @@ class KnownRun:
     def ended(self) -> str:
         """Why the last run has ended; empty while it runs."""
         if self.run is not None and self.last_writer is not None and self.run.writer.epoch == self.last_writer.epoch:
-            own = self.run.ended
+            of_run = self.run.ended
         else:
-            own = ""
-        return own or ("" if self.snapshot is None or self.is_starting else self.snapshot.ended)
+            of_run = ""
+        return of_run or ("" if self.snapshot is None or self.is_starting else self.snapshot.ended)
 
     @property
     def is_failed(self) -> bool:
@@ -78,11 +80,11 @@ class KnownRun:
     def updated_secs(self) -> float | None:
         """When the last run has last said something."""
         writer = self.last_writer
-        found = [] if writer is None else [writer.written_secs]
-        found += [int(row["at"]) / 1e6 for row in self.timeline.last(DRIVER).values()]
+        times = [] if writer is None else [writer.written_secs]
+        times += [int(row["at"]) / 1e6 for row in self.timeline.last(DRIVER).values()]
         # What was said before somebody set the clock back is of the future; what was said since is newer.
         now = time.time() + CLOCKS_US / 1e6
-        return max((each for each in found if each <= now), default=max(found, default=None))
+        return max((secs for secs in times if secs <= now), default=max(times, default=None))
 
 
 def status_of(known: KnownRun) -> tuple[str, str]:

@@ -41,33 +41,25 @@ def settings(known: KnownRun, arguments: Mapping[str, str]) -> Settings:
         return Settings(arguments=dict(arguments), why="no run has recorded its settings here")
     given = known.run.settings
     listed = []
-    for name in [*SETTINGS, *(each for each in given if each not in SETTINGS)]:
+    for name in [*SETTINGS, *(name for name in given if name not in SETTINGS)]:
         setting = SETTINGS.get(name)
-        default = ""
+        default, texts = "", set[str]()
         if setting is not None:
             own = attrs.evolve(setting, default=setting.plain_default) if known.is_plain else setting
             default = own.default_text
-        value = str(shown(name, given.get(name, default)))
+            texts = {default, str(shown("", own.converted(own.default)))}  # runs of before recorded the latter
+        is_default = name not in given or given[name] in texts
+        value = default if is_default else str(shown(name, given[name]))
         listed.append(
             SettingValue(
                 name,
                 in_python="" if setting is None else setting.keyword,
                 value=value,
                 default=default,
-                is_default=name not in given or _is_same(value, default),
+                is_default=is_default,
                 purpose="" if setting is None else setting.purpose,
                 is_secret=value == HIDDEN or is_secret(name),
             )
         )
     listed.sort(key=lambda setting: (setting.is_default, setting.name))
     return Settings(listed, {name: str(shown(name, value)) for name, value in arguments.items()})
-
-
-def _is_same(value: str, default: str) -> bool:
-    """Whether a value, as Python shows it, is a default, as ``--set`` takes it."""
-    if value.lower() == default.lower():
-        return True
-    try:
-        return float(value) == float(default)
-    except ValueError:
-        return False

@@ -38,11 +38,11 @@ Rows = Any
 class Ring:
     """One ring of a topology, as far as it was read; it follows the topology's runs from file to file.
 
-    ``what`` is ``records`` or ``samples``; of more than ``texts_max`` texts, those are forgotten that it lacks now.
+    ``file`` is ``records`` or ``samples``; of more than ``texts_max`` texts, those are forgotten that it lacks now.
     """
 
     folder: Path
-    what: str
+    file: str
     kind: Any
     texts_max: int = 2_000
     epoch: int = 0
@@ -103,7 +103,7 @@ class Ring:
 
     def _open(self, epoch: int) -> bool:
         try:
-            reader = RingReader(path_of(self.folder, epoch, self.what))
+            reader = RingReader(path_of(self.folder, epoch, self.file))
         except (
             OSError,
             ValueError,

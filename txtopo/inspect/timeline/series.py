@@ -114,9 +114,9 @@ class _Axis:
     def gauge(self, rows: Rows, at: int) -> Line:
         """Return the last value of a number in each step."""
         line: Line = [None] * self.count
-        for place, number in zip(self.places(rows).tolist(), rows["numbers"][:, at].tolist(), strict=True):
-            if 0 <= place < self.count and math.isfinite(number):
-                line[place] = number
+        for step, number in zip(self.places(rows).tolist(), rows["numbers"][:, at].tolist(), strict=True):
+            if 0 <= step < self.count and math.isfinite(number):
+                line[step] = number
         return line
 
     def growth(self, rows: Rows, at: int, by: int | None = None) -> Line:
@@ -130,8 +130,8 @@ class _Axis:
         kept = places[is_good]
         ups = np.bincount(kept, up[is_good], self.count)
         pers = np.bincount(kept, per[is_good], self.count)
-        for place in np.unique(kept).tolist():
-            line[place] = float(ups[place] / pers[place])
+        for step in np.unique(kept).tolist():
+            line[step] = float(ups[step] / pers[step])
         return line
 
 
@@ -147,10 +147,10 @@ def plots(timeline: TimelineReader, secs: int, until_secs: int | None, now_secs:
     is_last = until_secs is None or until_secs >= now_secs
     end_secs = now_secs if until_secs is None or is_last else float(until_secs)
     axis = _Axis.of(min(max(secs, 1), SAMPLES_SECS), end_secs, is_over=is_over or not is_last)
-    found = {kind: dict(timeline.samples(kind, secs + axis.step, end_secs)) for kind in _KINDS}
+    samples = {kind: dict(timeline.samples(kind, secs + axis.step, end_secs)) for kind in _KINDS}
     run = timeline.run()
-    made = _plain(axis, found) if run is not None and run.kind == "plain" else _transactional(axis, found)
-    shown = [plot for plot in [*made, *_of_driver(axis, found)] if plot.lines]
+    of_topology = _plain(axis, samples) if run is not None and run.kind == "plain" else _transactional(axis, samples)
+    shown = [plot for plot in [*of_topology, *_of_driver(axis, samples)] if plot.lines]
     return Plots(secs, axis.step, axis.seconds[-1], is_last, axis.seconds if shown else [], shown)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 
 from txtopo.engine.timeline.records import (
@@ -98,9 +99,9 @@ class TimelineReader:
     def errors(self) -> list[ErrorRecord]:
         """Return the last errors, oldest first; damaged ones are left out."""
         records = []
-        for each in next((errors_in(self.folder, epoch) for epoch in epochs_in(self.folder)), []):
+        for error in next((errors_in(self.folder, epoch) for epoch in epochs_in(self.folder)), []):
             with contextlib.suppress(*DAMAGE):
-                records.append(from_json(each, ErrorRecord))
+                records.append(from_json(error, ErrorRecord))
         return records
 
     def damage(self, *names: str) -> str:
@@ -109,10 +110,10 @@ class TimelineReader:
         Args:
             names: of :data:`~txtopo.engine.timeline.records.FILES`.
         """
-        for epoch, what in itertools.product(epochs_in(self.folder)[:1], names):
-            path = path_of(self.folder, epoch, what)
+        for epoch, file in itertools.product(epochs_in(self.folder)[:1], names):
+            path = path_of(self.folder, epoch, file)
             try:
-                _READ[what](path)
+                _READ[file](path)
             except FileNotFoundError:
                 continue
             except (OSError, *DAMAGE) as error:
@@ -158,7 +159,9 @@ class TimelineReader:
             self._answers[key] = json.dumps(content, separators=(",", ":")).encode()[:-1]
         return self._answers[key]
 
-    def transactions(self, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
+    def transactions(
+        self, first: int, last: int | None, limit: int, *, failed: bool, undone_to: int | None = None
+    ) -> Transactions:
         """Return the answer to ``/transactions``, newest first; raise ConfigError if the records can't be read."""
         self.check("records")
         with self._lock:
@@ -170,16 +173,16 @@ class TimelineReader:
                 rows = rows[rows["txid"] <= last]
             of_interest = rows[rows["small"] == FAILED] if failed else rows
             txids = np.unique(of_interest["txid"])[::-1]
-            shown = [_transaction(ring, rows[rows["txid"] == txid]) for txid in txids[:limit]]
+            shown = [_transaction(ring, rows[rows["txid"] == txid], undone_to) for txid in txids[:limit]]
             return Transactions(shown, len(txids) > limit)
 
-    def attempts(self, txid: int) -> list[Attempt]:
-        """Return the attempts at a transaction, in order."""
+    def attempts(self, txid: int, undone_to: int | None = None) -> list[Attempt]:
+        """Return the attempts at a transaction, in order; what is committed after ``undone_to`` was undone."""
         with self._lock:
             self._refresh()
             ring = self._events
             rows = ring.rows[(ring.rows["kind"] == ATTEMPT) & (ring.rows["txid"] == txid)]
-            return [_attempt(ring, row) for row in _latest(rows)]
+            return _attempts(ring, rows, undone_to) if len(rows) else []
 
     def writes(self, epoch: int, group: int) -> list[Write]:
         """Return the writes of a commit group."""
@@ -261,7 +264,7 @@ def _read_run(path: Path) -> RunRecord:
 
 
 def _read_errors(path: Path) -> list[ErrorRecord]:
-    return [from_json(each, ErrorRecord) for each in json.loads(path.read_text())]
+    return [from_json(error, ErrorRecord) for error in json.loads(path.read_text())]
 
 
 def _read_ring(path: Path) -> None:
@@ -339,8 +342,22 @@ def _attempt(ring: Ring, row: Any) -> Attempt:
     )
 
 
-def _transaction(ring: Ring, rows: Rows) -> TransactionLine:
+def _attempts(ring: Ring, rows: Rows, undone_to: int | None) -> list[Attempt]:
+    """Return the attempts at a transaction; what is committed was undone if it begins anew in a later epoch."""
     attempts = [_attempt(ring, row) for row in _latest(rows)]
+    epoch = math.inf if undone_to is not None and rows["txid"][0] > undone_to else attempts[-1].epoch
+    return [
+        attrs.evolve(attempt, outcome="undone")
+        if attempt.outcome in {"visible", "dead letter"} and attempt.epoch < epoch
+        else attempt
+        for attempt in attempts
+    ]
+
+
+def _transaction(ring: Ring, rows: Rows, undone_to: int | None) -> TransactionLine:
+    attempts: list[Attempt] = []
+    for attempt in _attempts(ring, rows, undone_to):
+        attempts = [attempt] if attempts and attempts[-1].outcome == "undone" else [*attempts, attempt]
     last = attempts[-1]
     failure = next((attempt for attempt in reversed(attempts) if attempt.error), None)
     began = min(filter(None, (attempt.begun_at for attempt in attempts)), default=None)
@@ -365,7 +382,7 @@ def outcome_of(attempts: Sequence[Attempt]) -> str:
     match last.outcome:
         case "visible":
             return "committed"
-        case "dead letter" | "failed" as outcome:
+        case "dead letter" | "failed" | "undone" as outcome:
             return outcome
         case "returned":
             return "ready"

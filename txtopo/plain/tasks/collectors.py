@@ -36,6 +36,7 @@ class BoltCollector(OutputCollector):
 
     __slots__ = (
         "_acks",
+        "_again",
         "_batches",
         "_bits",
         "_failed",
@@ -57,6 +58,8 @@ class BoltCollector(OutputCollector):
         self._batches = Batches(output, self.emit, self.ack)
         self._tracked = self._untracked = self._failed = 0
         """Tuples that were acked, in trees and in none, and failed, except those that were acked as columns."""
+        self._again = 0
+        """How often a tuple was acked or failed that had been before."""
         self._more_roots = 0
         """Roots of acked tuples that have several, without one of each."""
 
@@ -206,7 +209,10 @@ class BoltCollector(OutputCollector):
         return tasks
 
     def _ignore(self, tuple: Tuple) -> None:
-        log.warning("component %r acked or failed %r again: ignored", self._output.component, tuple)
+        self._again = count = self._again + 1
+        if not count & (count - 1):  # the first, 2nd, 4th, 8th …: a bolt may do so with each of its tuples
+            text = "component %r acked or failed %r again: ignored, %d so far"
+            log.warning(text, self._output.component, tuple, count)
 
     def _tell_settled(self, tuple: Tuple, roots: Roots, stream: str, method: str) -> None:
         for root in _roots_of(roots):

@@ -22,7 +22,7 @@ from txtopo.columnar.progress_probe import current_probe
 from txtopo.config import Config
 from txtopo.errors import JobFailure, StateFailure
 from txtopo.spark.errors import error_of_python, line_that_matters, unhidden_errors
-from txtopo.spark.jobs.cancels import JobCanceller
+from txtopo.spark.jobs.job_canceller import JobCanceller
 from txtopo.spark.session.sessions import DriverHost, is_spark_gone, spark_is_gone, spark_session
 from txtopo.spark.session.shipping import make_importable
 from txtopo.spark.sql.dataframe_code import error_of_function

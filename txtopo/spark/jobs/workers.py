@@ -16,7 +16,7 @@ from txtopo.config import Config
 from txtopo.errors import ConfigError, JobFailure
 from txtopo.files.durable import is_shortage
 from txtopo.spark.errors import error_of_python, line_that_matters, unhidden_errors
-from txtopo.spark.jobs.cancels import JobCanceller
+from txtopo.spark.jobs.job_canceller import JobCanceller
 from txtopo.spark.session.sessions import is_spark_gone, spark_is_gone, spark_session
 from txtopo.workers.control import JobStarter
 

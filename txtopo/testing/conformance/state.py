@@ -386,10 +386,15 @@ class StateConformance:
         assert opened.snapshot().column_names == ["word", "n", "txid"]
 
     def test_a_snapshot_of_the_future_is_refused(self, place: StatePlace) -> None:
-        """A transaction that is not written yet has no snapshot; the error names the last written one."""
+        """A transaction that is not written yet has no snapshot; the error names the last written one.
+
+        As of transaction 0 there are no rows, also before anything is written.
+        """
         opened = place.opened()
         with pytest.raises(StateAccessError):
             opened.snapshot(1)
+        if place.has_past:
+            assert rows_of(opened, 0) == []
         put(opened, 17, {"a": 1})
         with pytest.raises(StateAccessError, match="17"):
             opened.snapshot(18)

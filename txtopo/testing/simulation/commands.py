@@ -21,7 +21,7 @@ from txtopo.testing.simulation.durable import Durable
 from txtopo.testing.simulation.process import Process
 from txtopo.testing.simulation.threads import Clock
 from txtopo.topology.plans.plan import Plan
-from txtopo.transactional.commit.keeping import PointKeeper
+from txtopo.transactional.commit.point_keeper import PointKeeper
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject

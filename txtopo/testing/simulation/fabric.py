@@ -150,6 +150,7 @@ class Process(DriverListener):
             sent=dict(self.directory.sent),
             received=dict(self.directory.received),
             status=None,
+            is_active=self.is_active,
         )
 
 
@@ -439,14 +440,14 @@ class Fabric:
 
     def _notice(self) -> bool:
         """Let one end of a broken link notice it; return whether one has."""
-        for each in self._unnoticed:
-            end, (sender, receiver) = each
+        for broken in self._unnoticed:
+            end, (sender, receiver) = broken
             process = self.by_generation[end]
             if process.is_alive and process.wakes_at is not None:
                 continue
             if process.is_alive and end == receiver and process.directory.judge(sender, receiver) is Arrival.EARLY:
                 continue  # not read yet
-            self._unnoticed.remove(each)
+            self._unnoticed.remove(broken)
             if end == receiver:
                 self._links.pop((sender, receiver), None)
             if process.is_alive:

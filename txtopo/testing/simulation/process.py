@@ -104,9 +104,9 @@ class SimulatedRunner(JobRunner):
         self.slots = self._inner.slots
 
     def _task_factory(self) -> TaskFactory:
-        made = self._make_factory()
-        made.record_late = lambda error: self.record_late(error)  # noqa: PLW0108 - the run sets it later
-        return made
+        factory = self._make_factory()
+        factory.record_late = lambda error: self.record_late(error)  # noqa: PLW0108 - the run sets it later
+        return factory
 
     def run(self, job: Job, on_progress: Callable[[], None], on_answer: OnAnswer = at_the_end) -> Sequence[Report]:
         """Run a job to its end."""

@@ -78,21 +78,21 @@ class Outside:
     _logs: dict[MemoryLog, MemoryLog] = attrs.field(factory=dict)
     """This schedule's copy of each log that a spout was given: every schedule begins with the same records."""
 
-    def stand_in(self, made: Any) -> None:
+    def stand_in(self, component: Any) -> None:
         """Connect a new object of a component to this outside."""
-        match made:
+        match component:
             case KafkaSpout():
-                made.clock = self.clock
-                log = getattr(made.config.connect, "__self__", None)
-                made.config = attrs.evolve(
-                    made.config,
+                component.clock = self.clock
+                log = getattr(component.config.connect, "__self__", None)
+                component.config = attrs.evolve(
+                    component.config,
                     fields=None,  # the translator has them
                     deserializer=None,
-                    connect=self._log(log).connect if isinstance(log, MemoryLog) else made.config.connect,
-                    dead_letter=None if made.config.dead_letter is None else _NoLetters(),
+                    connect=self._log(log).connect if isinstance(log, MemoryLog) else component.config.connect,
+                    dead_letter=None if component.config.dead_letter is None else _NoLetters(),
                 )
             case KafkaBolt():
-                made.connect = _Sender
+                component.connect = _Sender
 
     def _log(self, given: MemoryLog) -> MemoryLog:
         if given not in self._logs:

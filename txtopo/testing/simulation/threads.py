@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
 from typing import Any
@@ -93,9 +93,10 @@ class SimulatedThreads(Threads):
         """Return the world's time, in which nothing is computed."""
         return self.now_secs()
 
-    def sleep(self, duration_secs: float) -> None:
+    def sleep(self, duration_secs: float, until: Sequence[Future[None]] = ()) -> None:
         """Advance the world's clock."""
-        self._clock.now_ms += max(1, round(duration_secs * 1000))
+        if not until:  # what is done aside has ended already
+            self._clock.now_ms += max(1, round(duration_secs * 1000))
 
     def submit(self, role: Role, work: Callable[[], None]) -> None:
         """Keep work until the schedule picks it."""

@@ -2,7 +2,8 @@
 
 1. The commit phases run in memory, one after another.
 2. Each state *prepares* its write, and the journal gets its entry; all of that at the same time. It is durable, and no
-   reader of a table sees it.
+   reader of a table sees it; or all of it is in the note that follows, as small writes of keyed tables are in real-time
+   mode.
 3. The coordinator state records the group's note, which *decides* the group.
 4. Each state *publishes* its write, in one atomic step per state.
 5. The group counts as committed. The next write of the coordinator state makes that durable.
@@ -39,8 +40,8 @@ from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.commit.ahead import Ahead, AheadThreads, Following
 from txtopo.transactional.commit.entries import input_ranges, journal_entry
 from txtopo.transactional.commit.gathering import Gathering
-from txtopo.transactional.commit.keeping import PointKeeper
 from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases
+from txtopo.transactional.commit.point_keeper import PointKeeper
 from txtopo.transactional.commit.tries import state_failure_below, tries
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
 from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken

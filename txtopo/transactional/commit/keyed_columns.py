@@ -79,7 +79,7 @@ class KeyedColumns:
             removed_keys = cast_rows(removed.rename_columns(names), schema, "a key")
             rows_kept = pa.concat_tables([rows_kept, removed_keys], promote_options="default")
         sought = self._layer.latest.look_up(rows_kept.select(names))
-        if self._has_put(sought).any():
+        if self._come_again(sought):
             return False
         is_there = np.arange(rows_kept.num_rows) < count
         self._put(rows_kept, sought, is_there, ~is_there)
@@ -92,7 +92,7 @@ class KeyedColumns:
             return None
         keys = rows_kept.select(list(self._key))
         sought = self._layer.latest.look_up(keys)
-        if self._has_put(sought).any():
+        if self._come_again(sought):
             return None
         positions, stored = self._among(keys, sought)
         if self._reaches(stored):
@@ -161,6 +161,11 @@ class KeyedColumns:
     def _reaches(self, rows: pa.Table) -> bool:
         """Return whether some rows include this transaction or a later one."""
         return bool(rows.num_rows) and (pc.max(rows[TXID]).as_py() or 0) >= self._txid
+
+    def _come_again(self, sought: SoughtKeys) -> bool:
+        """Return whether one of some keys may be there twice, or be put by this transaction already: its hash is."""
+        hashes = np.sort(sought.hashes)
+        return bool((hashes[1:] == hashes[:-1]).any() or self._has_put(sought).any())
 
     def _has_put(self, sought: SoughtKeys) -> Mask:
         """Return which keys this transaction may have put: those whose hash one of its rows has."""

@@ -12,8 +12,6 @@ values by key, which become rows when they are checked; a state that does not fo
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
-import decimal
 import functools
 import operator
 from abc import abstractmethod
@@ -32,7 +30,7 @@ from txtopo.api.reduction import Folding
 from txtopo.api.state import ExpiresKeys, FindsRows, FoldsRows, OpenedState
 from txtopo.api.values import Key, StateKind, StateValue, stored_value
 from txtopo.api.writes import KeyedWrites, TransactionRows
-from txtopo.columnar.conversion import fit_array, fitted_array, is_exact
+from txtopo.columnar.conversion import as_read, fitted_array
 from txtopo.columnar.latest_rows import LatestRows, SoughtKeys
 from txtopo.columnar.rows_by_time import are_over
 from txtopo.errors import FailedException
@@ -45,11 +43,6 @@ TXID = "txid"
 """The column of rows that are put with the transaction; null if the key is removed."""
 
 Mask = npt.NDArray[np.bool_]
-
-_ARROWS_UTC = pa.scalar(0, pa.timestamp("us", tz="UTC")).as_py().tzinfo
-
-_UTC = {id(dt.UTC), id(_ARROWS_UTC), id(None)}
-"""The zones of times as they are read, by identity."""
 
 
 @attrs.define(eq=False)
@@ -285,7 +278,7 @@ class KeyedLayer(GroupState):
             columns = split_columns(list(put.values()), len(kinds))
         except (TypeError, ValueError):  # a state of somebody's own takes other values than tuples
             return {}
-        read = [_read_back(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        read = [column if kind is None else as_read(column, kind) for column, kind in zip(columns, kinds, strict=True)]
         if all(map(operator.is_, read, columns)):
             return {}
         return dict(zip(put, joined_columns(read), strict=True))
@@ -327,18 +320,3 @@ class KeyedLayer(GroupState):
             return None
         previous = self.previous((key,), (txid,), new)[0] if self.kind is StateKind.OPAQUE else None
         return stored_value(self.kind, txid, value, previous)
-
-
-def _read_back(values: Sequence[Any], kind: pa.DataType | None) -> Sequence[Any]:
-    """Return values of one field as they are read; the same if they have that form, or were copied into it."""
-    if kind is None or pa.types.is_nested(kind) or pa.types.is_float32(kind) or pa.types.is_binary(kind):
-        return values
-    classes = set(map(type, values)) - {type(None)}
-    if pa.types.is_timestamp(kind):
-        times = [value for value in values if value is not None] if None in values else values
-        zones = set(map(id, map(operator.attrgetter("tzinfo"), times)))  # by identity: a zone's hash takes 5x as long
-        is_read = classes <= {dt.datetime} and zones <= _UTC
-    else:
-        is_read = is_exact(values, kind) or (pa.types.is_decimal(kind) and classes <= {decimal.Decimal})
-    array = None if is_read else fit_array(values, kind)
-    return values if array is None else python_values(array)

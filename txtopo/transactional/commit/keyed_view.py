@@ -7,8 +7,8 @@ somebody asks what a key has, or what a transaction changes.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NoReturn
 
@@ -34,10 +34,10 @@ from txtopo.api.state import ExpiresKeys
 from txtopo.api.time_to_live import CLOCK_FIELD, CLOCK_KEY
 from txtopo.api.values import Key, StateValue, TransactionalValue, is_stored_value, values_before
 from txtopo.api.writes import Reducible, TransactionRows, Writes
-from txtopo.columnar.conversion import cast_rows, fitted_array
+from txtopo.columnar.conversion import cast_rows, fitted_array, may_be_unreadable, why_unreadable
 from txtopo.columnar.reducing import ordered
 from txtopo.columnar.selection import rows_at
-from txtopo.errors import FailedException, RuleError, StateAccessError, TxtopoError
+from txtopo.errors import FailedException, FieldsError, RuleError, StateAccessError, TxtopoError
 from txtopo.transactional.commit.keyed_columns import KeyedColumns
 from txtopo.transactional.commit.keyed_layer import REMOVED, TXID, KeyedLayer, Mask, Part, wait
 from txtopo.transactional.commit.views import GroupState, TransactionView, raise_as_of_state
@@ -165,17 +165,11 @@ class KeyedView(TransactionView):
     def values_before(self, keys: Sequence[Key]) -> Sequence[Any]:
         """Return the bare value of each key after the transaction before."""
         self._begin_by_key()
-        with self._having_put({}):
-            return self._befores(keys)[0]
-
-    @contextlib.contextmanager
-    def _having_put(self, own: dict[Key, Any]) -> Iterator[None]:
-        """Look as if this transaction had put ``own``, and nothing else."""
-        written, self.own = self.own, own
+        own, self.own = self.own, {}
         try:
-            yield
+            return self._befores(keys)[0]
         finally:
-            self.own = written
+            self.own = own
 
     def rows_before(self, keys: pa.Table, values: Fields) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """Return the values that those of some keys had after the transaction before, in columns if possible."""
@@ -212,6 +206,7 @@ class KeyedView(TransactionView):
         self._check_running()
         self.probe.step()
         declared = self._group.declared
+        self._refuse_unreadable(rows)
         is_there = self._group.are_there(rows.rename_columns([*declared.key, *declared.value]), self.until)
         if not is_there.all():
             dead = rows.filter(pa.array(~is_there)).select(range(len(declared.key)))
@@ -292,12 +287,21 @@ class KeyedView(TransactionView):
         """Fold rows into the stored values, and return what that changes: in columns if possible."""
         self._check_running()
         self.probe.step()
+        self._refuse_unreadable(rows)
         columns, reduction = self._in_columns(), Reduction.of(function)
         if columns is not None and isinstance(reduction, Reductions):
             changes = columns.changed(rows, reduction, counted)
             if changes is not None:
                 return changes
         return self._changed_by_key(rows, function, counted)
+
+    def _refuse_unreadable(self, rows: pa.Table) -> None:
+        """Refuse a value that Python can't read: whoever gets it from the state could not go on from then on."""
+        declared = self._group.declared
+        for at, name in _to_look_at(declared.key, declared.value):
+            why = why_unreadable(rows.column(at))
+            if why is not None:
+                raise FieldsError(f"field {name!r}, put into a state: {why}, so it could not be read; filter such rows")
 
     @property
     def _as_kept(self) -> Callable[[Any], Any]:
@@ -314,39 +318,32 @@ class KeyedView(TransactionView):
 
     def _changed_by_key(self, rows: pa.Table, function: Callable[[Any, Any], Any], counted: str) -> RowChanges:
         keys, fold = folded_by_key(pairs_of(rows, len(self._group.declared.key)), function)
-        befores: dict[Key, Any] = {}
-        as_kept = self._as_kept
-
-        def noted(key: Key, old: Any) -> Any:
-            befores[key] = old
-            return as_kept(fold(key, old))
-
         self._begin_by_key()
-        # A value of one field may be null, and is then told from no value by what was put before.
-        may_be_null = len(self._group.declared.value) == 1
-        own = {key: self.own[key] for key in keys if key in self.own} if may_be_null else {}
-        afters = dict(zip(keys, self.multi_update(keys, noted), strict=True))
-        # If the table has this transaction already, so have those below it, and nothing is told of the key.
+        at_hand, txid, as_kept = dict(zip(keys, self._at_hand(keys), strict=True)), self.txid, self._as_kept
+        missing = [key for key, value in at_hand.items() if value is _MISSING]
+        durable = dict(zip(missing, self._durable(missing), strict=True)) if missing else {}
+        befores, was = {}, []
+        for key, value in at_hand.items():
+            stored = durable.get(key)
+            # If the table has this transaction already, so have those below it, and nothing is told of the key.
+            if stored is None:
+                was.append(value is not _MISSING and value is not REMOVED)
+                befores[key] = value if was[-1] else None
+            elif not stored.is_applied(txid):
+                before = befores[key] = stored.value_before(txid)
+                # A value may be null; but what an opaque state has of this transaction itself is put anew.
+                was.append(before is not None or getattr(stored, "txid", None) != txid)
         changed = list(befores)
-        before, after = (self._group.table_of(changed, [each[key] for key in changed]) for each in (befores, afters))
+        with self.probe.in_sight(befores.items()) as in_sight:
+            afters = {key: as_kept(fold(key, before)) for key, before in in_sight}
+        self.own.update(afters)
+        self._is_unchecked = True
+        before, after = (self._group.table_of(changed, list(each.values())) for each in (befores, afters))
         is_there = self._group.are_there(after, self.until, counted)
         removed = [key for key, there in zip(changed, is_there.tolist(), strict=True) if not there]
         if removed:
             self.multi_remove(removed)
-        was = np.array([befores[key] is not None for key in changed], dtype=bool)
-        if may_be_null and not was.all():
-            was[~was] = self._had_null([key for key in changed if befores[key] is None], own)
-        return RowChanges(before, after, was, is_there)
-
-    def _had_null(self, keys: Sequence[Key], own: dict[Key, Any]) -> list[bool]:
-        """Return which keys without a value had null as one when this transaction had put ``own``."""
-        with self._having_put(own):
-            stored = dict(zip(keys, self.multi_get(keys), strict=True))
-        # What an opaque state has of this transaction itself is put anew.
-        return [
-            each is not None and (key in own or getattr(each, "txid", None) != self.txid)
-            for key, each in stored.items()
-        ]
+        return RowChanges(before, after, np.array(was, dtype=bool), is_there)
 
     def remove_expired(self) -> pa.Table:
         """Remove the keys that have expired, and return them with their values, in the order of the keys."""
@@ -374,6 +371,8 @@ class KeyedView(TransactionView):
     def fold_rows(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
         """Fold values into the stored ones as rows; if impossible, prepare for single keys and return False."""
         self._check_running()
+        if isinstance(values, pa.Table):
+            self._refuse_unreadable(values)
         reduction, folds = Reduction.of(function), self._group.folds
         if reduction is not None and folds is not None:
             may_wait, columns = self._may_wait(reduction), self._in_columns()
@@ -537,3 +536,10 @@ class KeyedView(TransactionView):
 
 def _field(value: Any, fields: Fields, name: str) -> Any:
     return value if len(fields) == 1 else value[fields.index(name)]
+
+
+@functools.lru_cache
+def _to_look_at(key: Fields, value: Fields) -> Sequence[tuple[int, str]]:
+    """Return the positions and names of the columns that may have values that Python can't read."""
+    fields = zip((*key.names, *value.names), (*key.types, *value.types), strict=True)
+    return [(at, name) for at, (name, kind) in enumerate(fields) if may_be_unreadable(kind)]

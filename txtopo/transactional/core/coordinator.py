@@ -179,9 +179,9 @@ from txtopo.transactional.core import actions, events
 from txtopo.transactional.core.jobs_in_flight import JobsInFlight
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.pending import Pending
+from txtopo.transactional.core.record.fact_collector import FactCollector
 from txtopo.transactional.core.record.facts import Fact, Trouble
 from txtopo.transactional.core.record.history import HistoryEvent
-from txtopo.transactional.core.record.telling import FactCollector
 from txtopo.transactional.core.transactions import Transaction
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger
 

@@ -286,8 +286,8 @@ def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
     if divergences:
         texts = "; ".join(_by_cause(divergences))
         # Most have the same way out, which is said once.
-        ways_out = ". ".join(dict.fromkeys(divergence.way_out for divergence in divergences))
-        raise DivergenceError(f"{texts}. {'' if is_written else 'Nothing was written. '}{ways_out}")
+        ways_out = ". ".join(dict.fromkeys(found.way_out for found in divergences if found.way_out))
+        raise DivergenceError(f"{texts}. {'' if is_written else 'Nothing was written. '}{ways_out}".rstrip())
 
 
 def refuse_two_timelines(coordinator_state: CoordinatorState, tables: Mapping[str, StateTable]) -> None:
@@ -319,8 +319,10 @@ def _compared(record: CoordinatorRecord, name: str, table: StateTable, *, is_to_
     try:
         description = table.describe()
     except DivergenceError as error:
-        text = f"{where}: {error.message.rstrip('.')}; {record_text}"
-        return Divergence(DivergenceKind.NO_TABLE_OF_OURS, name, text, error.txid)
+        text = f"{where}: {error.message.rstrip('.')}"
+        if record.incarnation is None:  # the error says what to do; where nothing was begun, nothing was lost
+            return Divergence(DivergenceKind.NO_TABLE_OF_OURS, name, text, error.txid, way_out="")
+        return Divergence(DivergenceKind.NO_TABLE_OF_OURS, name, f"{text}; {record_text}", error.txid)
     if description is None:
         mark = record.committed.states.get(name)
         if is_to_begin or mark is None or mark.txid is None:  # nothing was written to it, so opening may make a new one

@@ -126,8 +126,8 @@ def component_lines(component: Component) -> list[str]:
     counts = component.counts
     kind = "committer" if component.committer else component.kind
     lines = [f"{kind}, {count_of(component.tasks, 'task')}"]
-    given = sum((counts.out or {}).values()) or None if counts.emitted is None else counts.emitted
-    moved = [f"{short(n)} {word}" for n, word in ((counts.in_, "in"), (given, "out")) if n is not None]
+    emitted = sum((counts.out or {}).values()) or None if counts.emitted is None else counts.emitted
+    moved = [f"{short(count)} {word}" for count, word in ((counts.in_, "in"), (emitted, "out")) if count is not None]
     if moved:
         lines.append(" → ".join(moved))
     if counts.queued:
@@ -165,17 +165,17 @@ def _order(layers: list[list[_Node]], edges: Sequence[_Edge]) -> None:
         for upper, lower in zip(edge.way, edge.way[1:], strict=False):
             below.setdefault(upper, []).append(lower)
             above.setdefault(lower, []).append(upper)
-    place = {node: at for layer in layers for at, node in enumerate(layer)}
+    position = {node: at for layer in layers for at, node in enumerate(layer)}
     for sweep in range(_SWEEPS):
         neighbours, ordered = (above, layers) if sweep % 2 == 0 else (below, layers[::-1])
 
         def middle(node: _Node, near: Mapping[_Node, Sequence[_Node]] = neighbours) -> float:
-            found = [place[each] for each in near.get(node, ())]
-            return sum(found) / len(found) if found else place[node]
+            found = [position[neighbour] for neighbour in near.get(node, ())]
+            return sum(found) / len(found) if found else position[node]
 
         for layer in ordered:
             layer.sort(key=middle)
-            place.update((node, at) for at, node in enumerate(layer))
+            position.update((node, at) for at, node in enumerate(layer))
 
 
 def _place(layers: Sequence[Sequence[_Node]]) -> tuple[float, float]:

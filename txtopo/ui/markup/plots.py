@@ -98,7 +98,7 @@ class Plot:
             tag(
                 "tr",
                 tag("th", clock(self.seconds[at]), scope="row"),
-                (tag("td", exact(v[at])) for v in self.lines.values()),
+                (tag("td", exact(line[at])) for line in self.lines.values()),
             )
             for at in reversed(range(max(0, len(self.seconds) - _TABLE_ROWS), len(self.seconds)))
         )
@@ -115,9 +115,9 @@ class _Scale:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> _Scale:
-        most, least = (min(max(each, -_HUGE), _HUGE) for each in (max(0.0, *values), min(0.0, *values)))
+        most, least = (min(max(value, -_HUGE), _HUGE) for value in (max(0.0, *values), min(0.0, *values)))
         step = nice_step(most - least if most - least > 1 / _HUGE else 1.0, _STEPS)
-        below, above = (math.ceil(each / step - _TINY) for each in (-least, most))
+        below, above = (math.ceil(value / step - _TINY) for value in (-least, most))
         return cls(step, below, above if below else max(above, 1))
 
     def rows(self) -> Iterator[Markup]:
@@ -144,7 +144,7 @@ def nice_step(top: float, steps: int) -> float:
     """Return the smallest of 1, 2, 5 times a power of 10 that divides an axis up to ``top`` into at most ``steps``."""
     raw = top / steps
     power = 10.0 ** math.floor(math.log10(raw))
-    return next(power * each for each in (1, 2, 5, 10) if power * each >= raw * (1 - _TINY))
+    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= raw * (1 - _TINY))
 
 
 def short(value: float | None) -> str:

@@ -200,10 +200,11 @@ class Gantt {
   starts(x) {  // where runs began
     const {pen, colour, height} = this;
     pen.strokeStyle = pen.fillStyle = colour.text; pen.lineWidth = 1; pen.textAlign = "left";
-    for (const run of this.runs) {
+    for (const [index, run] of this.runs.entries()) {
       if (run.at < this.view.from || run.at > this.view.to) continue;
       pen.setLineDash([4, 4]); pen.beginPath(); pen.moveTo(x(run.at), TOP); pen.lineTo(x(run.at), height); pen.stroke(); pen.setLineDash([]);
-      pen.fillText(`run ${run.epoch} starts`, x(run.at) + 4, height - 6);
+      const words = `run ${run.epoch} starts`, room = x(this.runs[index + 1]?.at ?? Infinity) - x(run.at);
+      if (room > pen.measureText(words).width + 8) pen.fillText(words, x(run.at) + 4, height - 6);
     }
   }
 

@@ -243,7 +243,9 @@ document.addEventListener("submit", async event => {
   event.preventDefault();
   const fields = new URLSearchParams(new FormData(form)), keys = fields.getAll("key");
   if (!fields.get("txid")) fields.delete("txid");
-  if (keys.every(key => key === "")) fields.delete("key");
+  while (keys.at(-1) === "") keys.pop();  // only what is before another one can be an empty text
+  fields.delete("key");
+  keys.forEach(key => fields.append("key", key));
   const into = form.parentElement.querySelector(".answer");
   into.setAttribute("aria-busy", "true");
   const asked = form.asked = `rows?${fields}`;

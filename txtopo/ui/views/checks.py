@@ -29,15 +29,15 @@ CHECK_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
 def check_part(check: Check) -> Markup:
     """Return how far a check is, or what it has found; ``data-running`` stands in it until it has ended."""
     words, tone = CHECK_WORDS[check.kind, check.state]
-    what = "audit of all transactions" if check.txid is None else f"{check.kind} of transaction {check.txid}"
+    title = "audit of all transactions" if check.txid is None else f"{check.kind} of transaction {check.txid}"
     is_running = check.state == "running"
     took = "" if is_running or check.ended_at is None else f", took {duration(check.ended_at - check.started_at)}"
-    said = check.reason if check.progress is None else str(check.progress)
+    state = check.reason if check.progress is None else str(check.progress)
     return tag(
         "div",
-        tag("h3", f"{what}: ", tag("span", words, class_=tone or None)),
+        tag("h3", f"{title}: ", tag("span", words, class_=tone or None)),
         tag("p", f"began {moment(check.started_at)} UTC{took}", class_="about"),
-        said and tag("p", said, class_="reason"),
+        state and tag("p", state, class_="reason"),
         is_running and tag("button", "cancel", type="button", data_post="cancel"),
         None if check.audit is None else _audit(check.audit),
         None if check.replay is None else _replay(check.replay),

@@ -27,8 +27,12 @@ def cluster_part(cluster: Cluster) -> Markup:
             f"{supervisor.used} of {supervisor.slots}",
             _age(now - supervisor.started_at),
             [
-                [tag("a", d.id, href=f"/t/{d.slug}"), "" if d.pid is None else f" process {d.pid}", tag("br")]
-                for d in supervisor.drivers
+                [
+                    tag("a", driver.id, href=f"/t/{driver.slug}"),
+                    "" if driver.pid is None else f" process {driver.pid}",
+                    tag("br"),
+                ]
+                for driver in supervisor.drivers
             ],
         ]
         for supervisor in cluster.supervisors

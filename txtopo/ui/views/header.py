@@ -101,7 +101,8 @@ def _lag(header: PageHeader) -> Markup:
 def _lowest(header: PageHeader) -> Markup:
     lowest = header.lowest
     if lowest is None:
-        return _tile("first in line", UNKNOWN, "nothing is pending", style="broad")
+        is_over = any(attrs.astuple(header.pending or Pending()))
+        return _tile("first in line", UNKNOWN, "the run is over" if is_over else "nothing is pending", style="broad")
     about = [lowest.status]
     if lowest.attempt is not None:
         about.append(f"attempt {lowest.attempt}")
@@ -122,7 +123,8 @@ def _failures(header: PageHeader, count: int | None, of: str) -> Markup:
     reason = tag("span", said, class_="reason" if is_failing else "past", title=said)
     link: Child = "" if last.txid is None else [" in ", transaction_link(last.txid)]
     since = ago(last.at, header.now)
-    return _tile("failures", number(count), f"{of}; the last ", since, link, ": ", reason, style=style)
+    which = "the run ended" if header.status == "failed" else "the last"
+    return _tile("failures", number(count), f"{of}; {which} ", since, link, ": ", reason, style=style)
 
 
 def _exact(header: PageHeader) -> Markup:
@@ -155,12 +157,12 @@ def _buttons(header: PageHeader) -> Markup | None:
             "button",
             word,
             type="button",
-            id=what,
-            data_post=what,
+            id=command,
+            data_post=command,
             data_confirm=f"{header.id}: {question}",
-            data_settings=what == "rebalance",
+            data_settings=command == "rebalance",
         )
-        for what, (word, question) in _CONFIRM.items()
-        if can[what]
+        for command, (word, question) in _CONFIRM.items()
+        if can[command]
     ]
     return tag("p", buttons, class_="actions") if buttons else None

@@ -95,8 +95,8 @@ def _view(name: str) -> Markup:
 
 
 def _timeline(header: PageHeader) -> Markup:
-    colours = [*((style, words) for style, words, *_ in SPANS), ("failed", "failed")]
-    legend = tag("ul", (tag("li", tag("span", class_=f"swatch {s}"), words) for s, words in colours), class_="key")
+    kinds = [*((style, text) for style, text, *_ in SPANS), ("failed", "failed")]
+    legend = tag("ul", (tag("li", tag("span", class_=f"swatch {style}"), text) for style, text in kinds), class_="key")
     canvas = tag(
         "canvas",
         id="gantt",
@@ -109,11 +109,11 @@ def _timeline(header: PageHeader) -> Markup:
     shown = _part("transactions?limit=100", 2000, id="in-view")
     failed = tag("label", tag("input", type="checkbox", id="failed-only"), " failed ones only, of all that are known")
     rows = tag("details", tag("summary", "transactions in view, as a table"), tag("p", failed), shown, id="rows")
-    there = header.timeline.is_there
+    is_there = header.timeline.is_there
     return tag(
         "section",
         tag("h2", "Timeline"),
-        tag("p", None if there else header.timeline.why, id="no-timeline", class_="none", hidden=there),
+        tag("p", None if is_there else header.timeline.why, id="no-timeline", class_="none", hidden=is_there),
         _timeline_tools(),
         legend,
         canvas,

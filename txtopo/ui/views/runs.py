@@ -32,6 +32,8 @@ def runs_part(runs: Runs) -> Markup:
             ]
         )
     kept = f"The {PAST_RUNS_MAX} runs before the last one are kept, or as many as have room in {size(PAST_BYTES_MAX)}."
+    if any(run.status == "killed" for run in runs.runs):
+        kept += " What a run did in the second before it was killed is not counted here."
     return tag("div", table(heads, rows), tag("p", kept, class_="about"))
 
 

@@ -15,17 +15,17 @@ def settings_part(settings: Settings) -> Markup:
     called = arguments and [tag("h3", "Arguments"), table(("argument", "value"), arguments.items())]
     if not settings.settings:
         return tag("div", called, none(settings.why or "the settings of this run are unknown"))
-    own = [setting for setting in settings.settings if not setting.is_default]
-    others = [setting for setting in settings.settings if setting.is_default]
+    changed = [setting for setting in settings.settings if not setting.is_default]
+    unchanged = [setting for setting in settings.settings if setting.is_default]
     return tag(
         "div",
         called,
         tag("h3", "Set for this run"),
-        _settings(own, with_default=True) if own else none("every setting has its default"),
+        _settings(changed, with_default=True) if changed else none("every setting has its default"),
         tag(
             "details",
-            tag("summary", f"{len(others):,} settings at their defaults"),
-            _settings(others),
+            tag("summary", f"{len(unchanged):,} settings at their defaults"),
+            _settings(unchanged),
             data_key="others",
         ),
     )

@@ -107,7 +107,7 @@ def rows_part(rows: Rows) -> Markup:
     when = "now" if rows.txid is None else f"as of transaction {rows.txid}"
     head = f"{count_of(rows.found, 'row')} of {number(rows.total)}, {when}"
     if rows.last_txid is not None:
-        head += f"; the table's last transaction is {rows.last_txid}"
+        head += f"; the last transaction is {rows.last_txid}"
     if not rows.rows:
         return tag("p", f"no row: {head}", class_="none")
     heads = [f"{name}: {kind}" for name, kind in zip(rows.columns, rows.types, strict=True)]

@@ -19,6 +19,7 @@ from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.reading import plan, read, written
 from txtopo.api.data.fields import Fields
+from txtopo.api.data.types import ddl_name
 from txtopo.errors import InputError
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
 
@@ -368,12 +369,19 @@ def _of_nanoseconds(kind):
     return kind
 
 
-def test_parquet_times_that_nothing_in_python_can_hold(tmp_path):
-    """A time of the year 10000 is refused by column."""
-    table = pa.table({"t": pa.array([253_402_300_800_000_000], pa.int64()).cast(pa.timestamp("us", tz="UTC"))})
-    pq.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="column 't', row group 0: a time is not of the years 1 to 9999"):
-        read(FilesTransactionalSpout(tmp_path, Fields("t: timestamp")))
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (pa.array([253_402_300_800_000_000], pa.timestamp("us", "UTC")), "a time is not of the years 1 to 9999"),
+        (pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64())), "a map has a key twice"),
+        (pa.array([b"\xff"]).view(pa.string()), "Invalid UTF8"),
+    ],
+)
+def test_parquet_values_that_nothing_in_python_can_hold(tmp_path, column, why):
+    """A time of the year 10000, a map with a key twice, and a text that is none are refused by column."""
+    pq.write_table(pa.table([column], ["t"]), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=f"column 't', row group 0: .*{why}"):
+        read(FilesTransactionalSpout(tmp_path, Fields(f"t: {ddl_name(column.type)}")))
 
 
 def test_row_groups_of_any_number_are_shared_among_any_number_of_tasks(tmp_path):

@@ -20,6 +20,7 @@ from tests.state.delta.delta_tables import (
     MANY_FILES,
     NAME,
     TOPOLOGY,
+    NotedDeltaState,
     counted,
     maintain,
     merge,
@@ -42,13 +43,15 @@ from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, Stat
 
 
 class DeltaPlace(StatePlace):
+    declared = DeltaState
+
     def __init__(self, path: Path, sizes: Mapping[str, int] | None = None, **options: int) -> None:
         self.path = path
         self.sizes = sizes or {}
         self.options = options
 
     def state(self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL) -> State:
-        return sized(DeltaState(self.path, key, value, kind, **self.options), **self.sizes)
+        return sized(self.declared(self.path, key, value, kind, **self.options), **self.sizes)
 
     def take_away(self) -> bool:
         for file in self.path.rglob("*.parquet"):
@@ -77,6 +80,18 @@ class TestDeltaStateWithoutRowsInMemory(StateConformance):
     @pytest.fixture
     def place(self, tmp_path: Path) -> StatePlace:
         return DeltaPlace(tmp_path / "counts", LARGE)
+
+
+class NotedPlace(DeltaPlace):
+    declared = NotedDeltaState
+
+
+class TestDeltaStateWithRowsInNotes(StateConformance):
+    """The same promises when a write is decided by its rows, and its files are written when it is published."""
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> StatePlace:
+        return NotedPlace(tmp_path / "counts")
 
 
 # What else may lie at the path

@@ -93,8 +93,8 @@ class WatchedProcess:
         """Return the generations of tasks' workers, as this process knows them: a frame goes to these."""
         worker_of = self.world.assignment.worker_of
         here, directory = self._process.number, self._process.directory
-        of_task = [worker_of[t] for t in tasks]
-        return [self.account.generation if n == here else directory[n].generation for n in of_task]
+        of_task = [worker_of[task] for task in tasks]
+        return [self.account.generation if number == here else directory[number].generation for number in of_task]
 
     def step(self, where: str) -> None:
         """Draw whether the component raises an exception here."""

@@ -374,7 +374,8 @@ class PlainWorld(Surroundings):
     def _left(self) -> dict[int, dict[str, int]]:
         """Return what is left in each worker's maps and queues, without the empty ones."""
         left = {self._workers[number].number: self._workers[number].left() for number in self._living()}
-        return {number: some for number, each in left.items() if (some := {k: v for k, v in each.items() if v})}
+        full = {number: {name: size for name, size in sizes.items() if size} for number, sizes in left.items()}
+        return {number: sizes for number, sizes in full.items() if sizes}
 
     def _rest(self) -> bool:
         goes_on = self._fabric.rest(may_end=self._may_end_early)

@@ -31,7 +31,7 @@ SCHEDULE = Upkeep(every_writes=3)
 
 
 @attrs.frozen(eq=False)
-class Made:
+class MadeVersion:
     """A version as it was made."""
 
     version: Version
@@ -70,7 +70,7 @@ class Disk:
     wall_secs: Callable[[], float]
     step: Callable[[], None]
     on_deleted: Callable[[Disk], None]
-    made: list[Made] = attrs.field(factory=list)
+    made: list[MadeVersion] = attrs.field(factory=list)
     """By number; those that are gone, too."""
     data: dict[str, float] = attrs.field(factory=dict)
     """The data files, each with the time at which it was written."""
@@ -99,16 +99,16 @@ class Disk:
         elif path is not None:
             live = frozenset({path}) if is_merge or len(before) >= FILES_MAX else before | {path}
         is_write = (path is not None and not is_merge) or version.restored is not None
-        self._append(Made(version, self.wall_secs(), live, before, is_write, turn))
+        self._append(MadeVersion(version, self.wall_secs(), live, before, is_write, turn))
 
-    def take(self, origin: Disk, number: int, version: Version) -> None:
+    def link_from(self, origin: Disk, number: int, version: Version) -> None:
         """Put a version with the files of one of another disk, by links: they are as old as they are there."""
         live = origin.made[number].live
         self.data.update({path: origin.data[path] for path in live})
         self._written = origin._written  # so that no name is used twice
-        self._append(Made(version, self.wall_secs(), live, frozenset(), is_write=True))
+        self._append(MadeVersion(version, self.wall_secs(), live, frozenset(), is_write=True))
 
-    def _append(self, made: Made) -> None:
+    def _append(self, made: MadeVersion) -> None:
         self.made.append(made)
         self.entries[made.version.number] = made.made_secs
 

@@ -70,7 +70,7 @@ class SimulatedState(DeclaredKeys, CanBeForked):
 
     def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedSimulatedTable:
         """Write the marker of ``epoch``; see :meth:`State.open`."""
-        self._table.own(topology_id, name, incarnation)
+        self._table.claim(topology_id, name, incarnation)
         opened = self._opened(name, epoch)
         opened.fence()
         return opened
@@ -95,7 +95,7 @@ class SimulatedState(DeclaredKeys, CanBeForked):
         """Make its table as that of :attr:`origin` was; see :meth:`CanBeForked.fork`."""
         del origin
         assert self.origin is not None, "the world of the fork has said of what"
-        self._table.take(self.origin, txid, epoch)
+        self._table.copy_from(self.origin, txid, epoch)
         self._table.owner = topology_id, name, incarnation
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
@@ -131,9 +131,9 @@ class OpenedSimulatedKeys(OpenedSimulatedTable, ExpiresKeys):
 
     def _txid_of(self, key: Key, row: StateValue) -> int:
         """Return the transaction of a row; if the state keeps none, that of the version that the row came with."""
-        found = getattr(row, "txid", None)
-        versions = (made.version for made in self._table.disk.made)
-        return found if found is not None else next(each.txid or 0 for each in versions if each.rows.get(key) is row)
+        txid: int | None = getattr(row, "txid", None)
+        versions = (made.version for made in self._table.disk.made if made.version.rows.get(key) is row)
+        return next(versions).txid or 0 if txid is None else txid
 
     def expired_until(self, watermark: dt.datetime | None) -> int:  # noqa: ARG002 - no time to live is changed
         """Return the time up to which keys have expired for the last write; none of them is dropped."""

@@ -58,7 +58,7 @@ class SimulatedTable:
         self.disk.add(version, file, turn=turn, is_merge=is_merge)
         self.on_version(self.name, before, version)
 
-    def own(self, topology_id: str, name: str, incarnation: str) -> None:
+    def claim(self, topology_id: str, name: str, incarnation: str) -> None:
         """Give the table to a state, if it has no owner; raise DivergenceError if it has another one."""
         owner = topology_id, name, incarnation
         self.owner = self.owner or owner
@@ -68,7 +68,7 @@ class SimulatedTable:
                 txid=self.newest.txid,
             )
 
-    def take(self, origin: SimulatedTable, txid: int, epoch: int) -> None:
+    def copy_from(self, origin: SimulatedTable, txid: int, epoch: int) -> None:
         """Become as another table was after a transaction's write; raise StateAccessError if that is gone."""
         number = origin.disk.version_of(txid)
         reach("fork.shared")  # where the other one may lose its files; its log is read by now
@@ -77,13 +77,13 @@ class SimulatedTable:
             raise StateAccessError(f"table {self.name!r} no longer keeps transaction {txid}", txid=txid)
         before = self.newest
         self.newest = attrs.evolve(made.version, number=before.number + 1, epoch=epoch, restored=None)
-        self.disk.take(origin.disk, made.version.number, self.newest)
+        self.disk.link_from(origin.disk, made.version.number, self.newest)
         self.on_version(self.name, before, self.newest)
 
     def version_as_of(self, txid: int) -> Version:
         """Return the version of the last write up to a transaction; raise StateAccessError if it can't be read."""
         last = self.newest.txid
-        if txid > (-1 if last is None else last):
+        if txid > (last or 0):
             raise StateAccessError(f"transaction {txid} is not in {self.name!r}, whose last one is {last}", txid=txid)
         number = self.disk.version_of(txid)
         if number is None:
@@ -297,13 +297,13 @@ class SimulatedStateTable(StateTable):
     def undone_to(self, epoch: int) -> int | None:
         """Return the lowest transaction to which a later epoch has rolled it back."""
         versions = [made.version for made in self._table.disk.made]
-        later = (each.txid or 0 for each in versions if each.restored is not None and each.epoch > epoch)
+        later = (version.txid or 0 for version in versions if version.restored is not None and version.epoch > epoch)
         return min(later, default=None)
 
     def turned_to(self, epoch: int) -> int | None:
         """Return the lowest transaction to which the topology has gone back at a later epoch."""
-        made = self._table.disk.made
-        return min((each.turn for each in made if each.turn is not None and each.version.epoch > epoch), default=None)
+        later = (made.turn for made in self._table.disk.made if made.version.epoch > epoch)
+        return min((turn for turn in later if turn is not None), default=None)
 
     def is_kept(self, txid: int | None) -> bool:
         """Return whether the version of a transaction can be read."""

@@ -1,4 +1,4 @@
-"""JobCanceller jobs of Spark, again and again until they have ended.
+"""Cancels jobs of Spark, again and again until they have ended.
 
 Spark forgets a cancel of a group that has no job: one that comes just before the job is submitted is lost, and the job
 keeps its slots for as long as it likes.
@@ -27,7 +27,7 @@ class _Running:
 
 
 class JobCanceller:
-    """JobCanceller the jobs of one session by their groups. Any thread may call it."""
+    """Cancels the jobs of one session by their groups. Any thread may call it."""
 
     def __init__(self, context: SparkContext, repeat_secs: float = REPEAT_SECS) -> None:
         self._context = context

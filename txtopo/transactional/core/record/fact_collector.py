@@ -1,4 +1,4 @@
-"""How the coordinator tells the facts of a call."""
+"""The facts of one call of the coordinator, as they are collected."""
 
 from __future__ import annotations
 

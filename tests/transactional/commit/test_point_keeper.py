@@ -9,7 +9,7 @@ from txtopo import Config
 from txtopo.api.state import History
 from txtopo.journal.holds import Hold
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.commit.keeping import PointKeeper
+from txtopo.transactional.commit.point_keeper import PointKeeper
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.points import SLOT_MS, KeptPoint, KeptPoints, thinned_ms
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.full_disk import no_descriptor_left
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.errors import JobFailure
-from txtopo.spark.jobs.cancels import JobCanceller
+from txtopo.spark.jobs.job_canceller import JobCanceller
 from txtopo.spark.jobs.workers import SparkWorkers
 
 

@@ -1,4 +1,4 @@
-"""Look for rows in a table: those of a key, or the first ones, of which no more are held in memory than are shown.
+"""Find rows of a table: those of a key, or the first ones, of which no more are held in memory than are shown.
 
 Where a table's files can be read one by one, what is not wanted of them is not read:
 
@@ -13,7 +13,9 @@ Other tables, and the past of those whose rows only their txids tell apart, are 
 
 from __future__ import annotations
 
+import ast
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,17 +25,19 @@ import pyarrow.compute as pc
 
 from state.delta.log.data_files import DataFile, DataFolder, add_actions
 from state.delta.read.reading import StoredRows
-from state.delta.schema import TXID_FIELD
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError
 
 _CUT_TEXT_MIN = 32
 """From how many characters on a bound may be one that a writer has cut."""
 
+_SHOWN_BYTES = re.compile(r"b(['\"]).*\1", re.DOTALL)
+"""Bytes as Python shows them."""
+
 
 @attrs.frozen
 class FoundRows:
-    """The rows of a table that were looked for."""
+    """The rows of a table that were found."""
 
     first: pa.Table
     """The first ones, in the order of their columns."""
@@ -42,11 +46,10 @@ class FoundRows:
     total: int
     """How many the table has."""
     last_txid: int | None
-    """The last transaction that one of the table's rows is of; None if there is no row, or rows have no transactions.
-    """
+    """The last transaction that has written the table; None if none has, or it is of no state."""
 
 
-def look_for(stored: StoredRows, keys: Sequence[str] = (), limit: int | None = None) -> FoundRows:
+def find_rows(stored: StoredRows, keys: Sequence[str] = (), limit: int | None = None) -> FoundRows:
     """Return rows of a table, at most ``limit``: those of a key, a text for each of the first columns, or of all keys.
 
     Raises:
@@ -55,14 +58,13 @@ def look_for(stored: StoredRows, keys: Sequence[str] = (), limit: int | None = N
     values, first = _wanted(stored.schema, keys), FirstRows(stored.schema, limit)
     files = _Files.of(stored)
     if files is not None:
-        last = files.look_for(values, first)
-        return FoundRows(first.rows(), first.seen if values else files.total, files.total, last)
-    total, last = 0, None
+        files.find_rows(values, first)
+        return FoundRows(first.rows(), first.seen if values else files.total, files.total, stored.last_txid)
+    total = 0
     for rows in stored.batches():
         total += rows.num_rows
-        last = _later(last, _last_of(rows))
         first.add(rows.filter(_mask(rows, values)) if values else rows)
-    return FoundRows(first.rows(), first.seen, total, last)
+    return FoundRows(first.rows(), first.seen, total, stored.last_txid)
 
 
 def sorted_rows(rows: pa.Table) -> pa.Table:
@@ -78,28 +80,24 @@ def _sortable(schema: pa.Schema) -> list[str]:
 def _wanted(schema: pa.Schema, keys: Sequence[str]) -> dict[str, pa.Scalar]:
     if len(keys) >= len(schema):
         raise ConfigError(f"{len(keys)} keys are given; the columns are {', '.join(schema.names)}")
-    values = {}
-    for field, text in zip(schema, keys, strict=False):
-        try:
-            values[field.name] = pa.scalar(text).cast(field.type)
-        except pa.ArrowException as error:
-            raise ConfigError(
-                f"--key {text!r} is not of type {field.type}, the type of key field {field.name!r}"
-            ) from error
-    return values
+    return {field.name: key_value(field, text) for field, text in zip(schema, keys, strict=False)}
+
+
+def key_value(field: pa.Field, text: str) -> pa.Scalar:
+    """Return the value of a key field by its text: that which is shown, or of bytes also what they are in UTF-8.
+
+    Raises:
+        ConfigError: it is not of the field's type.
+    """
+    try:
+        is_shown = pa.types.is_binary(field.type) and _SHOWN_BYTES.fullmatch(text) is not None
+        return pa.scalar(ast.literal_eval(text) if is_shown else text).cast(field.type)
+    except (pa.ArrowException, SyntaxError, ValueError) as error:
+        raise ConfigError(f"{text!r} is not of type {field.type}, the type of key field {field.name!r}") from error
 
 
 def _mask(rows: pa.Table, values: Mapping[str, pa.Scalar]) -> Any:
     return functools.reduce(pc.and_, (pc.fill_null(pc.equal(rows[name], each), False) for name, each in values.items()))
-
-
-def _last_of(rows: pa.Table) -> int | None:
-    last: int | None = pc.max(rows[TXID_FIELD]).as_py() if TXID_FIELD in rows.column_names else None
-    return last
-
-
-def _later(a: int | None, b: int | None) -> int | None:
-    return max((number for number in (a, b) if number is not None), default=None)
 
 
 class FirstRows:
@@ -176,28 +174,20 @@ class _Files:
         """The number of rows."""
         return sum(file.live for file in self.files)
 
-    def look_for(self, values: Mapping[str, pa.Scalar], first: FirstRows) -> int | None:
-        """Give those of some keys, or of all, to ``first``; return the last transaction of any row."""
-        last: int | None = None
+    def find_rows(self, values: Mapping[str, pa.Scalar], first: FirstRows) -> None:
+        """Give those of some keys, or of all, to ``first``."""
         for file in self.files:
             bounds = _Bounds({} if file.vector is not None else self.bounds[file.path])
-            last_in_file = bounds.of(TXID_FIELD)[1]
-            if last_in_file is not None:
-                last = _later(last, last_in_file)
-                is_wanted = all(bounds.may_hold(name, value) for name, value in values.items())
-                if not is_wanted or (not values and not first.may_take(bounds)):
-                    continue
+            if not all(bounds.may_hold(name, value) for name, value in values.items()):
+                continue
+            if not values and not first.may_take(bounds):
+                continue
             if values:
-                names, is_there = [*values, *([TXID_FIELD] if last_in_file is None else [])], False
-                for rows in self.data.portions(file, pa.schema([self.schema.field(name) for name in names])):
-                    last = _later(last, _last_of(rows))
-                    is_there = is_there or pc.any(_mask(rows, values)).as_py() is True
-                if not is_there:
+                key = pa.schema([self.schema.field(name) for name in values])
+                if not any(pc.any(_mask(rows, values)).as_py() for rows in self.data.portions(file, key)):
                     continue
             for rows in self.data.portions(file, self.schema):
-                last = _later(last, _last_of(rows))
                 first.add(rows.filter(_mask(rows, values)) if values else rows)
-        return last
 
 
 @attrs.frozen
