@@ -213,12 +213,12 @@ class SpoutFeed(Feed):
                 spout.pause(started, self._now_secs(), self._cpu_secs() - cpu_before)
 
     def _take_asides(self) -> None:
-        """Take in sources that were asked, or have waited, aside; one that answers is asked anew with the others."""
+        """Take in sources that were asked, or waited, aside; one that answers again is asked anew with the others."""
         for spout in self._spouts:
             if spout.aside is not None and spout.aside.done():
                 ended, spout.aside = spout.aside, None
                 ended.result()
-                if spout.answers:
+                if spout.is_failing and spout.answers:  # it was asked; after a wait it keeps its pause
                     spout.answered()
                     spout.status, spout.answers, spout.ask_again_secs = SourceStatus.WAITING, False, self._now_secs()
 
