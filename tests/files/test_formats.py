@@ -98,7 +98,7 @@ def test_what_a_version_before_the_first_release_has_written_is_refused(tmp_path
                 give_former_owner(tmp_path)
     before = everything_in(tmp_path)
     with pytest.raises(
-        StopError, match=rf"{what}.* before 0\.2\.0: it has format [41], .*goes on with format [853] alone"
+        StopError, match=rf"{what}.* before 0\.2\.0: it has format [41], .*goes on with format [953] alone"
     ):
         run_inline(topology(tmp_path))
     assert everything_in(tmp_path) == before
@@ -135,7 +135,7 @@ def test_each_says_its_format(tmp_path: Path) -> None:
     (path,) = journal_in(tmp_path).glob("*.jsonl")
     assert json.loads(path.read_text().splitlines()[0])["format"] == {"number": 5, "needs": "0.2.0"}
     with closing(SqliteStore(tmp_path / "_txtopo" / "coordinator.sqlite")) as store:
-        assert json.loads(store.read("one/format") or b"null") == {"number": 8, "needs": "0.2.0"}
+        assert json.loads(store.read("one/format") or b"null") == {"number": 9, "needs": "0.2.0"}
     with closing(sqlite3.connect(tmp_path / "_txtopo" / "coordinator.sqlite")) as file:
-        assert file.execute("PRAGMA user_version").fetchone() == (8,)
+        assert file.execute("PRAGMA user_version").fetchone() == (9,)
     assert DeltaTable(tmp_path / "counts").metadata().configuration["txtopo.format"] == "3"

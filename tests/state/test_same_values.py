@@ -186,6 +186,7 @@ def test_a_value_is_read_as_it_is_kept(tmp_path_factory: pytest.TempPathFactory,
 TIMES = pa.array([10**18], pa.timestamp("us", tz="UTC"))
 NO_TEXT = pa.array([b"\xff"]).view(pa.string())
 TWICE = pa.array([[("a", 1), ("b", 2), ("a", 3)]], pa.map_(pa.string(), pa.int64()))
+ZEROS = pa.array([[(0.0, 1), (-0.0, 2)]], pa.map_(pa.float64(), pa.int64()))
 
 
 @pytest.mark.parametrize(
@@ -195,6 +196,7 @@ TWICE = pa.array([[("a", 1), ("b", 2), ("a", 3)]], pa.map_(pa.string(), pa.int64
         ("changes", "timestamp", TIMES, "of the years 1 to 9999"),
         ("fold", "timestamp", TIMES, "of the years 1 to 9999"),
         ("rows", "map<string, long>", TWICE, "a map has a key twice"),
+        ("rows", "map<double, long>", ZEROS, "a map has a key twice"),
         ("rows", "string", NO_TEXT, "Invalid UTF8"),
         ("fold", "string", NO_TEXT, "Invalid UTF8"),
         ("rows", "array<map<string, long>>", pa.array([[TWICE[0]]], pa.list_(TWICE.type)), "a map has a key twice"),

@@ -85,6 +85,8 @@ def test_earlier_runs_in_a_cluster(pages):
     assert asked("plots", f"{own}@1", secs=["60"]).plots
     assert json.loads(asked("timeline", f"{own}@1"))["attempts"]["txid"] == [1, 2]
     assert [transaction.txid for transaction in asked("transactions", f"{own}@1", limit=["1"]).transactions] == [2]
+    rows = asked("state/rows", own, name=[EVIL], key=[""])
+    assert (rows.found, rows.total) == (0, 2), "an empty key is one"
     told = asked("transaction/2", own)
     assert (told.txid, told.can) == (2, CanCheck())
     for slug in (f"{own}@7", "nobody@1"):

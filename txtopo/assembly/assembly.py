@@ -59,10 +59,11 @@ JOB_TARGET_MS = 2_000
 waits for no more than that."""
 
 REAL_TIME_JOB_TARGET_MS = 250
+"""The same in real-time mode, where a job has almost no cost of its own."""
+
 NOTED_BYTES_MAX = 128 * 1024
 """So many bytes of rows ride with a decision in real-time mode: compressed, they take one sync as long as without them.
 The value of a group takes 512 KiB, see :data:`~txtopo.api.store.VALUE_BYTES_MAX`."""
-"""The same in real-time mode, where a job has almost no cost of its own."""
 
 
 @attrs.frozen

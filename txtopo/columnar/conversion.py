@@ -542,7 +542,9 @@ def _has_key_twice(maps: Any) -> bool:
     if isinstance(maps, pa.ChunkedArray):
         return any(map(_has_key_twice, maps.chunks))
     offsets = maps.offsets.to_numpy()
-    keys = maps.keys.slice(offsets[0], offsets[-1] - offsets[0]).dictionary_encode().indices.to_numpy()
+    keys = maps.keys.slice(offsets[0], offsets[-1] - offsets[0])
+    keys = pc.add(keys, 0.0) if pa.types.is_floating(keys.type) else keys  # -0.0 and 0.0 are one key to Python
+    keys = keys.dictionary_encode().indices.to_numpy()
     counts = np.diff(offsets)
     of_map = np.repeat(np.arange(len(maps)), counts) * (len(keys) + 1) + keys
     of_map = of_map[np.repeat(np.asarray(maps.is_valid()), counts)]

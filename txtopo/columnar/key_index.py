@@ -299,8 +299,8 @@ def as_numbers(column: Any, kind: pa.DataType) -> Any:
     elif pa.types.is_decimal(kind) and (pa.types.is_integer(theirs) or pa.types.is_decimal(theirs)):
         exact = column.cast(pa.decimal256(_DIGITS_MAX, max(kind.scale, getattr(theirs, "scale", 0))))
         column = exact.cast(pa.decimal256(_DIGITS_MAX, kind.scale), safe=False)  # cut off
-        end = pa.scalar(10 ** (kind.precision - kind.scale), exact.type)
-        fits = pc.and_(pc.equal(column.cast(exact.type), exact), pc.less(pc.abs(exact), end))
+        end = pa.scalar(10 ** (kind.precision - kind.scale), column.type)
+        fits = pc.and_(pc.equal(column.cast(exact.type), exact), pc.less(pc.abs(column), end))
     else:
         return column
     return pc.if_else(fits, column, pa.scalar(None, column.type)).cast(kind)

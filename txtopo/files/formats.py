@@ -26,10 +26,11 @@ class Format:
 FIRST = Format(1, "0.1.0")
 """The format of anything without a number."""
 
-COORDINATOR_STATE = Format(8, "0.2.0")
+COORDINATOR_STATE = Format(9, "0.2.0")
 """Since 5, the note of a keyed table names the files that it replaces, always. Since 6, an incarnation is named so.
 Since 7, metadata and what a spout's coordinator keeps are by spout. Since 8, the plan to go back names the last
-transactions of states so."""
+transactions of states so. Since 9, the note of a keyed table may have its rows: who looks for files alone would publish
+none of them."""
 
 JOURNAL = Format(5, "0.2.0")
 """Since 2, a header records which states were begun empty, and after which transaction. Since 3, a transaction may

@@ -18,9 +18,10 @@ from state.delta.keyed.folding import Reducer, TooManyKeys
 from state.delta.keyed.ranges import RangeTask, fold_on_executors
 from state.delta.keyed.segments import Segments
 from state.delta.keyed.writing import FileWrites, RowWrites
-from state.delta.log.data_files import DataFile, DataFolder
+from state.delta.log.data_files import DataFile, DataFolder, fitted
 from state.delta.log.location import Location
 from state.delta.log.put import Change
+from state.delta.log.vectors import has_vectors
 from state.delta.merging import Ended, Policy
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.foreign import stale
@@ -230,8 +231,8 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows, NotesR
         self._cached: pa.Table | None = None
         """What the prepared write makes of the rows in memory, and its rows, if their values are to be cached."""
         self._noted_bytes_max = 0
-        self._noted: tuple[Any, RowWrites] | None = None
-        """The last note with rows, and the write that it is of."""
+        self._noted: tuple[Any, Any] = None, None
+        """The last note with rows, and the write that it is of; or, once its files are there, the note with them."""
 
     def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:
         """Return ``values`` as rows to fold if a transactional state folds them in columns; otherwise None."""
@@ -352,13 +353,13 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows, NotesR
             note = {**self._on_head(txid).note(), "rows": rows_to_note(writes.rows), "until": writes.until}
             self._noted = note, writes
             return note
-        return self._writer.reading(lambda: self._made(txid, writes))
+        return self._writer.reading(lambda: self._made(txid, writes, with_vectors=self.declared.deletion_vectors))
 
     def publish(self, txid: int, note: Any) -> None:
         """Make a prepared write visible; see :meth:`OpenedDeltaTable.publish`.
 
-        If its note has the rows, their files are written now. A crash before the put leaves them, and recovery writes
-        others: the note says all that is needed.
+        If its note has the rows, their files are written now. A crash before the put leaves them to upkeep, and
+        recovery writes others: the note says all that is needed.
         """
         if "rows" in note and not self._writer.has(txid):
             note = self._with_files(txid, note)
@@ -366,22 +367,25 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows, NotesR
 
     def _with_files(self, txid: int, note: Any) -> Any:
         """Write the files of a note with rows, on top of the head, and return the note with them."""
-        noted, writes = self._noted or (None, None)
-        if writes is None or note is not noted:  # another coordinator has made it
+        noted, writes = self._noted
+        with_vectors = self.declared.deletion_vectors
+        if note is not noted:  # another coordinator has made it, and the table is to grow once the group is finished
             self._hold = self._cached = None
-            writes = RowWrites(rows_of_note(note["rows"]), until=note["until"])
             self._refuse_stale(txid, note)
-        with self._writer.failing("a write cannot be prepared", txid):
-            return self._writer.reading(lambda: self._made(txid, writes))
+            writes = RowWrites(fitted(rows_of_note(note["rows"]), self._schema), until=note["until"])
+            with_vectors = with_vectors and has_vectors(self._writer.table.metadata().configuration)
+        if isinstance(writes, RowWrites):
+            with self._writer.failing("a write cannot be prepared", txid):
+                writes = self._writer.reading(lambda: self._made(txid, writes, with_vectors=with_vectors))
+            self._noted = note, writes  # for the next try
+        return writes
 
-    def _made(self, txid: int, writes: RowWrites) -> Any:
+    def _made(self, txid: int, writes: RowWrites, *, with_vectors: bool) -> Any:
         """Write rows, and what becomes of the files that they touch: which rows are dead, or the others once more."""
         keys, data, files = list(self._rows.key), self._data, self._head.files
         gone = writes.rows.select(keys)
         gone = gone.filter(pc.is_null(writes.rows[TXID_FIELD])) if writes.rows_removed else gone.slice(0, 0)
-        replacement = self._cache.mirror.of(self._head).replaced(
-            writes.rows, with_vectors=self.declared.deletion_vectors
-        )
+        replacement = self._cache.mirror.of(self._head).replaced(writes.rows, with_vectors=with_vectors)
         removed = [files[path] for path in replacement.dead]
         turned = [file for file in removed if file.path not in replacement.stay]
         vectors_put: Callable[[], list[DataFile]] = (

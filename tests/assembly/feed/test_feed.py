@@ -295,6 +295,28 @@ def test_asking_takes_a_hundredth_of_the_time_at_most() -> None:
     assert coordinator.asked * 0.005 <= (clock.now - 100.0) / 100 + 0.005
 
 
+@pytest.mark.parametrize("is_woken", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_asking_after_each_wait_takes_little_more(count: int, *, is_woken: bool) -> None:
+    """Beside other sources, too, where one that waited in vain is taken in often; and of one that has nothing when it
+    is woken, twice as much: it does not wait again before a pause.
+    """
+
+    class Waiting(Late):
+        def wait_ready(self, secs: float) -> bool:
+            self.clock.now += 0 if is_woken else secs
+            assert self.asked < 200
+            return is_woken
+
+    clock = Clock()
+    coordinators = [Waiting(clock, 1_000.0, answer_secs=0.005) for _ in range(count)]
+    spouts = [AskedSpout(f"spout {number}", each, REPEATABLE) for number, each in enumerate(coordinators)]
+    feed = SpoutFeed(spouts, lambda: clock.now, clock.sleep, cpu_secs=lambda: clock.cpu, wall_secs=lambda: NOW_SECS)
+    assert [feed.create(ask(1, 1, None), committed=0) for _ in range(50)] == [NOTHING] * 50
+    for each in coordinators:
+        assert each.asked * 0.005 <= (1 + is_woken) * (clock.now - 100.0) / 100 + 0.01
+
+
 @pytest.mark.parametrize(
     ("answer_secs", "computes", "late_secs"), [(0.5, True, 1.0), (0.5, False, 0.5), (0.0075, False, 0.01)]
 )

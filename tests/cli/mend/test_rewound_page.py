@@ -50,6 +50,10 @@ def test_the_page_of_a_rewound_topology(command_line, tmp_path):
         assert statuses(backend) == {**dict.fromkeys(range(1, 5), "committed"), 5: "undone", 6: "undone"}
         assert [attempt.outcome for attempt in backend.transaction(SLUG, 6).attempts] == ["failed", "undone"]
         assert [attempt.outcome for attempt in backend.transaction(SLUG, 4).attempts] == ["visible"]
+    run_in(tmp_path / "out", until=5)
+    with page(tmp_path) as backend:
+        assert backend.header(SLUG).committed == 5
+        assert statuses(backend) == {**dict.fromkeys(range(1, 6), "committed"), 6: "undone"}
     run_in(tmp_path / "out")
     with page(tmp_path) as backend:
         assert (backend.header(SLUG).committed, set(statuses(backend).values())) == (6, {"committed"})

@@ -23,6 +23,7 @@ from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
 from txtopo.failpoints import armed
 from txtopo.files.folder import LocalFolder
+from txtopo.transactional.recovery.tables import growing
 
 KINDS = (
     "whole",
@@ -215,6 +216,43 @@ def test_a_file_that_is_gone(place, damage):
     with pytest.raises(DivergenceError, match="needs the file"):
         place.opened().publish(2, note)
     assert place.rows() == BEFORE
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("vectors", [False, True], ids=["to files", "to vectors"])
+@pytest.mark.parametrize("sizes", [{}, LARGE], ids=["in memory", "large"])
+@pytest.mark.parametrize("kind", NOTED)
+def test_a_table_that_is_declared_otherwise_meanwhile(tmp_path, kind, sizes, vectors):
+    """Rows of a note are written to the table as it is; then it gets its new column, and deletion vectors or none."""
+    place = Place(tmp_path / "t", kind, **sizes)
+    note = reread(place.prepare(place.opened()))
+    fields = Fields("k: string"), Fields("n: long", "m: string")
+    declared = DeltaState(place.path, *fields, deletion_vectors=vectors, schema_evolution="add")
+    state = sized(growing(declared), **sizes).open("topology", "s", "life", place.epoch + 1)
+    state.publish(2, note)
+    entry = (place.path / entry_path(state.version)).read_text()
+    assert ("deletionVector" in entry) == (vectors and kind.startswith("vectors"))
+    state.clean_up()
+    state.grow()
+    state.write(3, {"d": TransactionalValue(3, (3, "x"))})
+    assert place.rows() == {("a", 2, None, 2): 1, ("b", 1, None, 1): 1, ("d", 3, "x", 3): 1}
+
+
+def test_a_further_try_writes_no_further_files(tmp_path):
+    """Where the entry of a write can't be put, its files are there already: they are those of the next try."""
+    place = Place(tmp_path / "t", "noted")
+    state = place.opened()
+    note = place.prepare(state)
+
+    def fail(name):
+        if name == "delta.write.checked":
+            raise OSError("full")
+
+    for _ in range(3):
+        with pytest.raises(OSError, match="full"), armed(fail):
+            state.publish(2, note)
+    state.publish(2, note)
+    assert (place.rows(), len(list(place.path.glob("_data/keys-2-*")))) == (AFTER["noted"], 1)
 
 
 @pytest.mark.few(4)

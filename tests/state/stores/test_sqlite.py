@@ -366,7 +366,7 @@ def test_later_format_is_refused(tmp_path):
     with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
         other.execute("INSERT INTO format VALUES (99, '7.5.0')")
         other.execute("PRAGMA user_version = 99")
-    with pytest.raises(StopError, match=r"format 99, .*up to 8.*: 7\.5\.0 or newer"):
+    with pytest.raises(StopError, match=r"format 99, .*up to 9.*: 7\.5\.0 or newer"):
         SqliteStore(tmp_path / "store.db")
 
 

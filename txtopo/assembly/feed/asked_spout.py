@@ -69,6 +69,10 @@ class AskedSpout:
         """A question to a source that did not answer the one before, or its wait; others do not wait for it."""
         self.can_wait = False
         """Whether it did wait when it was let to, or had something."""
+        self.is_woken = False
+        """Whether something has come while it waited, for which it was not asked yet."""
+        self.was_woken = False
+        """Whether it was asked last for that; if it had nothing, it does not wait before it was asked after a pause."""
         self._coordinator = coordinator
         self._semantics = semantics
         self._failures = FailureLog()
@@ -101,6 +105,7 @@ class AskedSpout:
     def ask(self) -> None:
         """Ask whether there is input."""
         self.status, self.answers = SourceStatus.WAITING, True
+        self.was_woken, self.is_woken = self.is_woken, False
         if call_if_there(self._coordinator, "is_exhausted", default=False):
             self.status = SourceStatus.EXHAUSTED
         elif call_if_there(self._coordinator, "is_ready", default=True):
@@ -114,7 +119,8 @@ class AskedSpout:
 
     def wait(self, secs: float) -> bool:
         """Let a coordinator that can wait do so, up to some seconds; return whether something has come."""
-        return bool(call_if_there(self._coordinator, "wait_ready", secs, default=False))
+        self.is_woken = bool(call_if_there(self._coordinator, "wait_ready", secs, default=False))
+        return self.is_woken
 
     def look_ahead(self, metadata: Any) -> None:
         """Ask how much is left, for displays and metrics."""

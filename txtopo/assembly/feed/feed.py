@@ -165,7 +165,7 @@ class SpoutFeed(Feed):
         is_alone = len(self._spouts) == 1
         for spout in self._spouts:
             is_waiting = spout.status is SourceStatus.WAITING and spout.waits_since is not None
-            if not is_waiting or spout.is_failing or spout.aside is not None:
+            if not is_waiting or spout.was_woken or spout.is_failing or spout.aside is not None:
                 continue
             started = self._now_secs()
             secs = (deadline if is_alone else self._due_secs(deadline)) - started
@@ -173,7 +173,7 @@ class SpoutFeed(Feed):
                 spout.aside = self._aside(functools.partial(self._wait, spout, WAIT_SECS))
             elif secs > 0:
                 self._wait(spout, secs)
-                if spout.ask_again_secs <= started:
+                if spout.is_woken:
                     return True
         return False
 
@@ -213,12 +213,12 @@ class SpoutFeed(Feed):
                 spout.pause(started, self._now_secs(), self._cpu_secs() - cpu_before)
 
     def _take_asides(self) -> None:
-        """Take in sources that were asked, or have waited, aside; one that answers is asked anew with the others."""
+        """Take in sources that were asked, or waited, aside; one that answers again is asked anew with the others."""
         for spout in self._spouts:
             if spout.aside is not None and spout.aside.done():
                 ended, spout.aside = spout.aside, None
                 ended.result()
-                if spout.answers:
+                if spout.is_failing and spout.answers:  # it was asked; after a wait it keeps its pause
                     spout.answered()
                     spout.status, spout.answers, spout.ask_again_secs = SourceStatus.WAITING, False, self._now_secs()
 

@@ -75,7 +75,8 @@ class DriverPages:
         if found is None:
             raise NotFound("there is nothing at this address")
         question, txid = found
-        answer = question.asked(self._opened(topology, place), slug, parse_qs(query.decode("latin-1")), txid)
+        texts = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+        answer = question.asked(self._opened(topology, place), slug, texts, txid)
         return Response(answer, media_type="application/json") if isinstance(answer, bytes) else Json(to_json(answer))
 
     def _opened(self, topology: str, place: TopologyPlace) -> FolderBackend:

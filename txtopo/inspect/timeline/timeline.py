@@ -173,7 +173,8 @@ class TimelineReader:
                 rows = rows[rows["txid"] <= last]
             of_interest = rows[rows["small"] == FAILED] if failed else rows
             txids = np.unique(of_interest["txid"])[::-1]
-            shown = [_transaction(ring, rows[rows["txid"] == txid], undone_to) for txid in txids[:limit]]
+            begun = _begun(ring, undone_to)
+            shown = [_transaction(ring, rows[rows["txid"] == txid], begun) for txid in txids[:limit]]
             return Transactions(shown, len(txids) > limit)
 
     def attempts(self, txid: int, undone_to: int | None = None) -> list[Attempt]:
@@ -182,7 +183,7 @@ class TimelineReader:
             self._refresh()
             ring = self._events
             rows = ring.rows[(ring.rows["kind"] == ATTEMPT) & (ring.rows["txid"] == txid)]
-            return _attempts(ring, rows, undone_to) if len(rows) else []
+            return _attempts(ring, rows, _begun(ring, undone_to)) if len(rows) else []
 
     def writes(self, epoch: int, group: int) -> list[Write]:
         """Return the writes of a commit group."""
@@ -342,10 +343,17 @@ def _attempt(ring: Ring, row: Any) -> Attempt:
     )
 
 
-def _attempts(ring: Ring, rows: Rows, undone_to: int | None) -> list[Attempt]:
-    """Return the attempts at a transaction; what is committed was undone if it begins anew in a later epoch."""
+def _begun(ring: Ring, undone_to: int | None) -> dict[float, int]:
+    """Return the first transaction that each epoch has begun, the next one too if it was brought back."""
+    rows = ring.rows[ring.rows["kind"] == ATTEMPT]
+    begun = {float(epoch): int(rows["txid"][rows["epoch"] == epoch].min()) for epoch in np.unique(rows["epoch"])}
+    return begun if undone_to is None else {**begun, math.inf: undone_to + 1}
+
+
+def _attempts(ring: Ring, rows: Rows, begun: Mapping[float, int]) -> list[Attempt]:
+    """Return the attempts at a transaction; what is committed was undone if a later epoch begins there or before."""
     attempts = [_attempt(ring, row) for row in _latest(rows)]
-    epoch = math.inf if undone_to is not None and rows["txid"][0] > undone_to else attempts[-1].epoch
+    epoch = max(epoch for epoch, first in begun.items() if first <= rows["txid"][0])
     return [
         attrs.evolve(attempt, outcome="undone")
         if attempt.outcome in {"visible", "dead letter"} and attempt.epoch < epoch
@@ -354,9 +362,9 @@ def _attempts(ring: Ring, rows: Rows, undone_to: int | None) -> list[Attempt]:
     ]
 
 
-def _transaction(ring: Ring, rows: Rows, undone_to: int | None) -> TransactionLine:
+def _transaction(ring: Ring, rows: Rows, begun: Mapping[float, int]) -> TransactionLine:
     attempts: list[Attempt] = []
-    for attempt in _attempts(ring, rows, undone_to):
+    for attempt in _attempts(ring, rows, begun):
         attempts = [attempt] if attempts and attempts[-1].outcome == "undone" else [*attempts, attempt]
     last = attempts[-1]
     failure = next((attempt for attempt in reversed(attempts) if attempt.error), None)
