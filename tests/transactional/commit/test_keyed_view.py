@@ -9,8 +9,10 @@ from hypothesis import given, settings, strategies as st
 from state import DeltaState, MemoryState, read_table
 from tests.budgets import examples
 from txtopo import Fields
+from txtopo.api.data.utc import MICROSECOND
 from txtopo.api.reduction import Reduction, Reductions
 from txtopo.api.values import KEYED_KINDS
+from txtopo.transactional.commit.keyed_view import KeyedView
 from txtopo.transactional.commit.write_buffer import group_state
 
 KEY, VALUE = Fields("k: string"), Fields("rows: long", "top: long")
@@ -146,6 +148,17 @@ def test_a_key_that_comes_twice(tmp_path) -> None:
             found = sorted(zip(*(opened.snapshot()[name].to_pylist() for name in ("k", "rows", "top")), strict=True))
             assert found == [[("a", 4, 4), ("c", 3, 3)], [("a", 9, 4), ("b", 2, 2), ("c", 6, 3)]][txid - 1]
         opened.close()
+
+
+def test_a_key_that_comes_twice_and_has_expired_once(tmp_path) -> None:
+    """Its last row says whether it is there, in one call as in two."""
+    rows = pa.table({"k": ["a", "a", "b", "b"], "at": pa.array([0, 9, 9, 0], pa.timestamp("us", tz="UTC"))})
+    for parts in ([rows], [rows.slice(at, 1) for at in range(4)]):
+        state = DeltaState(tmp_path / f"{len(parts)}", KEY, Fields("at: timestamp"), ttl=MICROSECOND, clock="clock")
+        view = KeyedView(group_state(state.open("topology", "s", "life", 1)), 1, until=5)
+        for part in parts:
+            view.put_rows(part)
+        assert [value and value.value.microsecond for value in view.multi_get(["a", "b"])] == [9, None]
 
 
 def test_new_keys_are_looked_up_once(monkeypatch) -> None:

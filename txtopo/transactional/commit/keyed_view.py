@@ -35,6 +35,7 @@ from txtopo.api.time_to_live import CLOCK_FIELD, CLOCK_KEY
 from txtopo.api.values import Key, StateValue, TransactionalValue, is_stored_value, values_before
 from txtopo.api.writes import Reducible, TransactionRows, Writes
 from txtopo.columnar.conversion import cast_rows, fitted_array, may_be_unreadable, why_unreadable
+from txtopo.columnar.key_index import key_ids
 from txtopo.columnar.reducing import ordered
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import FailedException, FieldsError, RuleError, StateAccessError, TxtopoError
@@ -207,11 +208,15 @@ class KeyedView(TransactionView):
         self.probe.step()
         declared = self._group.declared
         self._refuse_unreadable(rows)
-        is_there = self._group.are_there(rows.rename_columns([*declared.key, *declared.value]), self.until)
+        named = rows.rename_columns([*declared.key, *declared.value])
+        is_there = self._group.are_there(named, self.until)
         if not is_there.all():
-            dead = rows.filter(pa.array(~is_there)).select(range(len(declared.key)))
+            ids, lasts = key_ids(named, declared.key.names), np.zeros(rows.num_rows, np.int64)
+            np.maximum.at(lasts, ids, np.arange(rows.num_rows))
+            is_put = is_there[lasts[ids]]  # of a key that comes again the last row counts
+            dead = rows.filter(pa.array(~is_put)).select(range(len(declared.key)))
             removed = dead if removed is None else pa.concat_tables([removed.rename_columns(dead.column_names), dead])
-            rows = rows.filter(pa.array(is_there))
+            rows = rows.filter(pa.array(is_put))
         removed = None if removed is None or not removed.num_rows else removed
         if not rows.num_rows and removed is None:
             return is_there
