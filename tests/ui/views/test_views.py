@@ -110,6 +110,7 @@ def test_a_run_that_an_error_has_ended():
     assert "; the run ended 21.0 s ago" in part
     assert "the run is over" in part
     assert "nothing is pending" not in part
+    assert "the run is over" not in views.header_part({**Answers().header(), "lowest": None}), "its snapshot is older"
 
 
 def test_first_in_line():

@@ -101,7 +101,7 @@ def _lag(header: PageHeader) -> Markup:
 def _lowest(header: PageHeader) -> Markup:
     lowest = header.lowest
     if lowest is None:
-        is_over = any(attrs.astuple(header.pending or Pending()))
+        is_over = header.status in {"ended", "failed", "killed"}
         return _tile("first in line", UNKNOWN, "the run is over" if is_over else "nothing is pending", style="broad")
     about = [lowest.status]
     if lowest.attempt is not None:
