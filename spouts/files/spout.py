@@ -244,7 +244,10 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
     def input_skipped(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, list[tuple[int, int]]]:
         """Return the shares of files that ``txtopo forgo`` goes on without, by name."""
         del previous_metadata
-        return {name: [(start, end)] for name, start, end in metadata.get("skipped", ())}
+        shares: dict[str, list[tuple[int, int]]] = {}
+        for name, start, end in metadata.get("skipped", ()):
+            shares.setdefault(name, []).append((start, end))
+        return shares
 
 
 class _FilesEmitter(Emitter):

@@ -166,6 +166,21 @@ def test_what_is_forgone_beside_another_spout(files, txid, others):
         files.start()
 
 
+def test_a_name_that_is_forgone_twice(files):
+    """Both files are recorded, also by the same transaction."""
+    for content in ("b\n", "another\n"):
+        (files.folder / "b.txt").unlink(missing_ok=True)
+        files.write("b.txt", content, mtime_secs=200)
+        files.start()
+        files.drain()
+        files.rewind(0)
+        (files.folder / "b.txt").unlink()
+        files.forgo("b.txt")
+    files.start()
+    files.drain()
+    assert [each for each in skipped(files) if each] == [{"b.txt": [(0, 2), (0, 8)]}]
+
+
 def test_only_what_is_lost_is_forgone(files):
     """Neither a file that is there as it was, nor one that nobody owes."""
     files.drain()
