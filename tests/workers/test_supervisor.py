@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from txtopo.errors import InputError, StopError, UserCodeError
@@ -59,8 +60,7 @@ def health(
 ) -> Health:
     """Say how a worker is."""
     sent, received = traffic.get("sent", {}), traffic.get("received", {})
-    is_active = traffic.get("is_active", False)
-    return Health(is_done, is_idle, pending, acked, activity, sent, received, None, is_active=is_active)
+    return Health(is_done, is_idle, pending, acked, activity, sent, received, None)
 
 
 class Story:
@@ -86,18 +86,23 @@ class Story:
             is_owned=is_owned,
         )
         assert self.supervisor.begin() == [StartJob(worker, 0) for worker in range(workers)]
+        self.sent: list[Action] = []
 
     def tell(self, event: Event, *, after: float = 0.0) -> list[Action]:
         """Tell an event, some seconds after the last one."""
         self.now += after
-        return self.supervisor.handle(event, self.now)
+        actions = self.supervisor.handle(event, self.now)
+        self.sent += actions
+        return actions
 
     def greet(self, worker: int, channel: int, job: int = 0) -> list[Action]:
         """Let a worker say hello."""
         return self.tell(Received(channel, Hello(worker, job, "host:1", ADDRESS)))
 
-    def beat(self, channel: int, health: Health | None = None, *, after: float = 0.0) -> list[Action]:
-        """Let a worker send a heartbeat."""
+    def beat(self, channel: int, health: Health | None = None, *, after: float = 0.0, unheard: int = 0) -> list[Action]:
+        """Let a worker send a heartbeat, before it hears some of what it was told of its spouts."""
+        told = sum(self.sent.count(Send(channel, SetActive(is_active=is_active))) for is_active in (True, False))
+        health = None if health is None else attrs.evolve(health, heard=told - unheard)
         return self.tell(Received(channel, Heartbeat(health)), after=after)
 
     def running(self) -> Story:
@@ -356,14 +361,17 @@ def test_a_death_while_it_drains() -> None:
     assert story.beat(10, health()) == [Send(10, Stop()), Send(12, Stop())]
 
 
-def test_stop_of_a_quiet_run() -> None:
+@pytest.mark.parametrize("was_active", [True, False])
+def test_stop_of_a_quiet_run(*, was_active: bool) -> None:
     """What a worker reported before its spouts were deactivated is no reason to end: they may have emitted since."""
-    story = Story().running()
+    story = Story(is_active=was_active).running()
     for channel in (10, 10, 11, 11):
-        story.beat(channel, health(is_active=True))
+        story.beat(channel, health())
+    if not was_active:
+        story.tell(ActivationAsked(is_active=True))
     assert story.tell(StopAsked(30.0)) == [Send(10, SetActive(is_active=False)), Send(11, SetActive(is_active=False))]
     assert story.beat(10, health()) == []
-    assert story.beat(11, health(is_active=True)) == []
+    assert story.beat(11, health(), unheard=1) == []
     assert story.beat(11, health()) == [Send(10, Stop()), Send(11, Stop())]
 
 
@@ -375,7 +383,8 @@ def test_who_has_not_started_holds_up_no_end() -> None:
         story.greet(0, 10)
         for _ in range(2):
             assert story.beat(10, health(sent=sent)) == []
-        stopped = story.tell(StopAsked(30.0))
+        story.tell(StopAsked(30.0))
+        stopped = story.beat(10, health(sent=sent))
         assert (CancelJob(1, 0) not in stopped) is bool(sent)
         assert (CancelJob(1, 0) in story.tell(Ticked(), after=30.0)) is bool(sent)
 

@@ -42,8 +42,8 @@ class Health:
     """What reports say about the worker."""
     cpu_secs: float = 0.0
     """Processor time that the process has taken since the worker began."""
-    is_active: bool = False
-    """Whether its spouts are called."""
+    heard: int = 0
+    """How often it was told whether its spouts are called, since its welcome."""
 
 
 @attrs.frozen

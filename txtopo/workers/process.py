@@ -168,8 +168,8 @@ class DriverListener(ABC):
 
     body: Body | None = None
     """None until the driver's welcome."""
-    is_active = False
-    """Whether the spouts are called."""
+    heard = 0
+    """How often it was told whether the spouts are called, since the welcome."""
 
     @abstractmethod
     def _begin(self, welcome: messages.Welcome) -> Body:
@@ -185,7 +185,6 @@ class DriverListener(ABC):
             raise InternalError(f"the driver said {message!r}; a worker is welcomed first, and only once")
         if isinstance(message, messages.Welcome):
             self.body = self._begin(message)
-            self.is_active = message.is_active
             if message.is_active:
                 self.body.set_active(is_active=True)
             return
@@ -200,7 +199,7 @@ class DriverListener(ABC):
                 self.body.worker_replaced(successor.worker, dead, successor.generation)
                 peers.join(successor)
             case messages.SetActive(is_active):
-                self.is_active = is_active
+                self.heard += 1
                 self.body.set_active(is_active=is_active)
             case messages.BodyMessage(said):
                 self.body.hear(said)
@@ -369,7 +368,7 @@ class _Loop(DriverListener):
             received=dict(self._peers.received),
             status=body.status(),
             cpu_secs=time.process_time() - self._cpu_before,
-            is_active=self.is_active,
+            heard=self.heard,
         )
 
     def _send_heartbeats(self) -> None:

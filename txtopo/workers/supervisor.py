@@ -109,6 +109,8 @@ class _Worker:
     cut_off_from: int | None = None
     """The last worker whose channel it was ended for."""
     has_stopped: bool = False
+    told: int = 0
+    """How often it was told whether its spouts are called, since its welcome."""
     reminded_at: float = -math.inf
     health: messages.Health | None = None
     health_before: messages.Health | None = None
@@ -121,13 +123,17 @@ class _Worker:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits in it, and it did nothing between its last two reports of its health."""
+        """Whether nothing waits in it, and it did nothing between its last two reports of its health.
+
+        What it reported before it heard all that it was told of its spouts does not count: they may have emitted since.
+        """
         health, before = self.health, self.health_before
         return (
             self.state is WorkerState.RUNNING
             and health is not None
             and before is not None
             and health.is_idle
+            and health.heard == self.told
             and health.activity == before.activity
         )
 
@@ -253,7 +259,7 @@ class Supervisor:
             self._do(actions.Close(channel))
             return
         worker.state, worker.since, worker.error = WorkerState.RUNNING, self._now, None
-        worker.channel, worker.address, worker.heard_at = channel, hello.address, self._now
+        worker.channel, worker.address, worker.heard_at, worker.told = channel, hello.address, self._now, 0
         peers = tuple(each.peer for each in self._workers if each is not worker)
         self._do(actions.Send(channel, messages.Welcome(worker.generation, peers, self._is_active)))
         self._tell_others(worker, messages.PeerJoined(worker.peer))
@@ -373,6 +379,7 @@ class Supervisor:
             return
         self._is_active = is_active
         for worker in self._workers:
+            worker.told += 1
             self._send(worker, messages.SetActive(is_active))
 
     def _drain(self, wait_secs: float) -> None:
@@ -441,7 +448,7 @@ class Supervisor:
         at_rest = self._at_rest(living)
         if self._phase is RunPhase.WORKING and at_rest is not None and all(health.is_done for health in at_rest):
             self._drain(0.0)
-        is_drained = at_rest is not None and not any(health.pending or health.is_active for health in at_rest)
+        is_drained = at_rest is not None and not any(health.pending for health in at_rest)
         if self._phase is RunPhase.DRAINING and (is_drained or self._now >= self._deadline):
             # By the last health of all workers, those that have ended included: one that is just being replaced has
             # none, and what its spouts had left is unknown.

@@ -150,7 +150,7 @@ class Process(DriverListener):
             sent=dict(self.directory.sent),
             received=dict(self.directory.received),
             status=None,
-            is_active=self.is_active,
+            heard=self.heard,
         )
 
 
