@@ -182,7 +182,9 @@ class FoundTable:
 
     def find(self, keys: Sequence[str], txid: int | None, limit: int | None, *, is_exact: bool = True) -> FoundRows:
         """Return some of its rows; see :func:`look_up`."""
-        return self._read(txid, lambda stored: find_rows(stored, keys, limit), is_exact=is_exact)
+        found = self._read(txid, lambda stored: find_rows(stored, keys, limit), is_exact=is_exact)
+        last = found.last_txid  # of a later version, too, which has the same rows
+        return found if txid is None or last is None else attrs.evolve(found, last_txid=min(last, txid))
 
     def _read(self, txid: int | None, read: Callable[[StoredRows], T], *, is_exact: bool, live: bool = False) -> T:
         location, latest, versions = self._location, self._latest, self._versions

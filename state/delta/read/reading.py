@@ -66,10 +66,9 @@ class StoredRows:
 
     @property
     def last_txid(self) -> int | None:
-        """The last transaction of the version, of those that are seen; None if there is none, or it is of no state."""
+        """The last transaction of the version; None if there is none, or it is of no state."""
         owner = None if self.is_empty else Owner.of(self.table)
-        last = None if owner is None else self.table.transaction_version(owner.application)
-        return last if last is None or self.until is None else min(last, self.until)
+        return None if owner is None else self.table.transaction_version(owner.application)
 
     def read(self) -> pa.Table:
         """Return all of them."""

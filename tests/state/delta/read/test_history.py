@@ -6,6 +6,7 @@ from deltalake import write_deltalake
 
 from state import DeltaState, TransactionalValue, read_table
 from state.delta.read.consistent import read_tables
+from state.delta.read.history import look_up
 from tests.state.delta.rows.rows_tables import opened, put, rows
 from txtopo import Fields
 from txtopo.errors import StateAccessError
@@ -94,6 +95,7 @@ def test_before_the_group_began_a_table_is_what_it_was(tmp_path):
         with pytest.raises(StateAccessError, match="written as of 14 and as of 20"):
             read_table(tmp_path / "words", txid)
     assert counts(tmp_path, 18) == counts(tmp_path, 19) == {"a": 3}
+    assert look_up(tmp_path / "words", (), 18).last_txid == 18, "it is not told of what came after it"
 
 
 def test_at_the_first_transaction_of_a_group(tmp_path):
