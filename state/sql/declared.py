@@ -9,6 +9,7 @@ from typing import Any, Self
 import attrs
 import pyarrow as pa
 
+from state.delta.log.data_files import fitted
 from state.marks import Mark, Owner
 from state.noted_rows import HasNotedRows
 from state.sql.columns import NAME_BYTES_MAX, checked_names, column_type, misfit_in_columns
@@ -129,7 +130,8 @@ class OpenedSqlTable(HasNotedRows, CanBeRepaired):
         with self._table.transaction("can't be written") as (table, marks):
             mark = self._locked(marks)
             if mark.txid is None or mark.txid < txid:
-                self._put(table, rows, mark.txid or 0)
+                # The fields of whoever made the note may have been fewer, or in another order.
+                self._put(table, fitted(rows, self._columns.schema), mark.txid or 0)
                 mark = attrs.evolve(mark, txid=txid)
                 put_mark(marks, self._table.name, mark)
         self._seen = mark.txid

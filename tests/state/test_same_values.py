@@ -20,7 +20,9 @@ from txtopo.api.reduction import Reduction, Reductions
 from txtopo.api.state import State
 from txtopo.api.values import KEYED_KINDS, StateKind
 from txtopo.columnar.conversion import fit_array
+from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import FieldsError
+from txtopo.files.folder import LocalFolder
 from txtopo.transactional.commit.write_buffer import group_state
 from txtopo.transactional.tasks.state_handle import StateHandle
 
@@ -199,6 +201,7 @@ ZEROS = pa.array([[(0.0, 1), (-0.0, 2)]], pa.map_(pa.float64(), pa.int64()))
         ("rows", "map<double, long>", ZEROS, "a map has a key twice"),
         ("rows", "string", NO_TEXT, "Invalid UTF8"),
         ("fold", "string", NO_TEXT, "Invalid UTF8"),
+        ("fold a file", "string", NO_TEXT, "Invalid UTF8"),
         ("rows", "array<map<string, long>>", pa.array([[TWICE[0]]], pa.list_(TWICE.type)), "a map has a key twice"),
     ],
 )
@@ -214,8 +217,10 @@ def test_columns_that_nobody_could_get(tmp_path: Path, way: str, kind: str, colu
                 handle.put_rows(rows)
             elif way == "changes":
                 handle.reduce_changes(rows, largest)
-            else:
+            elif way == "fold":
                 handle.multi_reduce(rows, largest)
+            else:
+                handle.multi_reduce(write_rows_file(LocalFolder(tmp_path), "1", rows, ["k"]), largest)
         assert handle.get("a") is None
 
 

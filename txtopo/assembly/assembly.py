@@ -62,8 +62,8 @@ REAL_TIME_JOB_TARGET_MS = 250
 """The same in real-time mode, where a job has almost no cost of its own."""
 
 NOTED_BYTES_MAX = 128 * 1024
-"""So many bytes of rows ride with a decision in real-time mode: compressed, they take one sync as long as without them.
-The value of a group takes 512 KiB, see :data:`~txtopo.api.store.VALUE_BYTES_MAX`."""
+"""So many bytes of rows ride with a decision in real-time mode, a third more as text. The value of a group takes
+512 KiB, see :data:`~txtopo.api.store.VALUE_BYTES_MAX`."""
 
 
 @attrs.frozen

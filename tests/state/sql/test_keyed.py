@@ -1,5 +1,7 @@
 """SqlState: the conformance class on PostgreSQL and SQLite, and what is its own."""
 
+import json
+import sqlite3
 from itertools import count
 from typing import Any
 
@@ -11,7 +13,7 @@ from tests.budgets import examples
 from tests.state.test_same_values import ALL, FLAT, KEY, kept_by, stories
 from txtopo.api.data.fields import Fields
 from txtopo.api.state import State
-from txtopo.api.values import KEYED_KINDS, StateKind
+from txtopo.api.values import KEYED_KINDS, StateKind, TransactionalValue
 from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, StatePlace
 
 
@@ -52,3 +54,16 @@ def test_a_value_is_read_as_postgresql_keeps_it(postgres, kind: StateKind, story
 def test_a_value_is_read_as_sqlite_keeps_it(tmp_path_factory, kind: StateKind, story: Any) -> None:
     """It has all but NaN and the sign of zero."""
     kept_by(SqlState(f"sqlite:///{tmp_path_factory.mktemp('same')}/t.db", "t", KEY, story[0], kind), story[1])
+
+
+@pytest.mark.parametrize("fields", ["b a", "a b c"])
+def test_a_table_that_is_declared_otherwise_meanwhile(tmp_path, fields):
+    """A note goes into the columns that its rows have, in whatever order the next run declares them, or beside others."""
+    url, table = f"sqlite:///{tmp_path / 'x.db'}", sqlite3.connect(tmp_path / "x.db")
+    former = SqlState(url, "t", WORD, Fields("a: long", "b: long")).open("x", "s", "life", 1)
+    note = json.loads(json.dumps(former.prepare(1, {"x": TransactionalValue(1, (1, 2))})))
+    if "c" in fields:
+        table.execute("ALTER TABLE t ADD COLUMN c BIGINT")
+    state = SqlState(url, "t", WORD, Fields(*(f"{name}: long" for name in fields.split())))
+    state.open("x", "s", "life", 2).publish(1, note)
+    assert table.execute("SELECT word, a, b FROM t").fetchall() == [("x", 1, 2)]

@@ -37,6 +37,7 @@ from txtopo.api.writes import Reducible, TransactionRows, Writes
 from txtopo.columnar.conversion import cast_rows, fitted_array, may_be_unreadable, why_unreadable
 from txtopo.columnar.key_index import key_ids
 from txtopo.columnar.reducing import ordered
+from txtopo.columnar.rows_file import in_memory
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import FailedException, FieldsError, RuleError, StateAccessError, TxtopoError
 from txtopo.transactional.commit.keyed_columns import KeyedColumns
@@ -376,8 +377,9 @@ class KeyedView(TransactionView):
     def fold_rows(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
         """Fold values into the stored ones as rows; if impossible, prepare for single keys and return False."""
         self._check_running()
-        if isinstance(values, pa.Table):
-            self._refuse_unreadable(values)
+        rows = in_memory(values)  # of a file it is mapped: a check of 1,000,000 short texts takes some ms
+        if isinstance(rows, pa.Table):
+            self._refuse_unreadable(rows)
         reduction, folds = Reduction.of(function), self._group.folds
         if reduction is not None and folds is not None:
             may_wait, columns = self._may_wait(reduction), self._in_columns()
