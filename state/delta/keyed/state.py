@@ -358,8 +358,8 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows, NotesR
     def publish(self, txid: int, note: Any) -> None:
         """Make a prepared write visible; see :meth:`OpenedDeltaTable.publish`.
 
-        If its note has the rows, their files are written now. A crash before the put leaves them to upkeep, and
-        recovery writes others: the note says all that is needed.
+        If its note has the rows, their files are written now. A crash before the put leaves them, and recovery removes
+        them and writes others: the note says all that is needed.
         """
         if "rows" in note and not self._writer.has(txid):
             note = self._with_files(txid, note)
@@ -372,6 +372,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows, NotesR
         if note is not noted:  # another coordinator has made it, and the table is to grow once the group is finished
             self._hold = self._cached = None
             self._refuse_stale(txid, note)
+            self._remove_undecided()
             writes = RowWrites(fitted(rows_of_note(note["rows"]), self._schema), until=note["until"])
             with_vectors = with_vectors and has_vectors(self._writer.table.metadata().configuration)
         if isinstance(writes, RowWrites):

@@ -386,6 +386,25 @@ def test_what_dead_writers_have_left_is_removed(place):
     assert place.rows() == BEFORE
 
 
+def test_what_a_crash_in_publishing_has_left_is_removed(place):
+    """A group that is decided by its rows is published by the next run with files of its own, and no others stay."""
+    state = place.opened()
+    note = reread(place.prepare(state))
+
+    def die(name):
+        if name == "delta.write.checked":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), armed(die):
+        state.publish(2, note)
+    left = data_files_of(place.path)
+    again = place.opened()
+    again.publish(2, note)
+    again.clean_up()
+    assert place.rows() == AFTER[place.kind]
+    assert len(data_files_of(place.path)) == len(left)
+
+
 @pytest.mark.parametrize("meanwhile", ["nothing", "a version", "seconds", "another try", "its removal"])
 def test_an_entry_that_was_drafted_is_put_where_it_still_is_the_next_one(tmp_path, monkeypatch, meanwhile):
     """Prepared, it waits for its name. Where it has become another one, or was removed, one is written anew."""
