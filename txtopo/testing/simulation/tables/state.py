@@ -20,7 +20,7 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import micros_at
 from txtopo.api.map_state import joined_columns
 from txtopo.api.reduction import Folding
-from txtopo.api.state import CanBeForked, ExpiresKeys, ExpiresRows, FindsRows, State, TakesRows
+from txtopo.api.state import CanBeForked, ExpiresKeys, ExpiresRows, FindsRows, NotesRows, State, TakesRows
 from txtopo.api.values import Key, StateKind, StateValue
 from txtopo.api.writes import KeyedWrites, Reducible, Rows, RowsMode, TransactionRows, Writes, by_key
 from txtopo.columnar.keyed_runs import RowsByTime
@@ -103,12 +103,16 @@ class SimulatedState(DeclaredKeys, CanBeForked):
         return self._opened("", 0).snapshot(txid)
 
 
-class OpenedSimulatedKeys(OpenedSimulatedTable, ExpiresKeys):
+class OpenedSimulatedKeys(OpenedSimulatedTable, ExpiresKeys, NotesRows):
     """A simulated table of keys and values, opened by one coordinator."""
 
     def __init__(self, declared: State, form: RowFormat, table: SimulatedTable, epoch: int) -> None:
         super().__init__(declared, table, epoch)
         self._form = form
+
+    def note_rows(self, bytes_max: int) -> None:
+        """Write no file before a write is published; see :meth:`NotesRows.note_rows`."""
+        self._notes_rows = bytes_max > 0
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the newest value of each key."""

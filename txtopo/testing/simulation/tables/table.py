@@ -45,7 +45,7 @@ class SimulatedTable:
     """Topology, state and incarnation; None if nobody has opened it."""
     newest: Version = attrs.field(factory=lambda: Version(0, None, 0, {}))
     prepared: dict[tuple[int, int], tuple[Change, str]] = attrs.field(factory=dict)
-    """By epoch and txid, the writes, each with its file."""
+    """By epoch and txid, the writes, each with its file; empty if the note has the rows."""
     disk: Disk = attrs.field(factory=lambda: Disk(lambda: 0.0, lambda: None, lambda _disk: None))
     make_thread: Callable[[], Executor] | None = None
     """Makes the thread that looks after the log, for the coordinator that acts; None: nobody does."""
@@ -101,6 +101,8 @@ class OpenedSimulatedTable(OpenedState, KeepsHistory, CanBeRepaired):
         past = SimulatedPast(table.disk, lambda: self.check_fence(table.newest))
         self._log_upkeep = LogUpkeep(past, SCHEDULE, table.make_thread or ThreadPoolExecutor)
         self._head = table.newest.number
+        self._notes_rows = False
+        """Whether files are written when a write is published, and not when it is prepared."""
 
     @abstractmethod
     def fitted(self, txid: int, values: Writes) -> Change:
@@ -177,7 +179,7 @@ class OpenedSimulatedTable(OpenedState, KeepsHistory, CanBeRepaired):
         """Keep a write; see :meth:`OpenedState.prepare`."""
         change = self.fitted(txid, values)
         self.check_fence(self._table.newest)
-        self._table.prepared[self._epoch, txid] = change, self._table.disk.write()
+        self._table.prepared[self._epoch, txid] = change, "" if self._notes_rows else self._table.disk.write()
         return self._epoch, txid
 
     def publish(self, txid: int, note: Any) -> None:
@@ -185,10 +187,10 @@ class OpenedSimulatedTable(OpenedState, KeepsHistory, CanBeRepaired):
         newest, prepared = self._table.newest, (note[0], note[1])
         if newest.txid is None or newest.txid < txid:
             change, file = self._table.prepared.get(prepared, (None, ""))
-            if change is None or file not in self._table.disk.data:
+            if change is None or (file and file not in self._table.disk.data):
                 self.check_fence(newest)  # a successor may have published it, gone back, and deleted it
                 raise DivergenceError(f"state {self._table.name!r}: what was prepared for {txid} is gone", txid=txid)
-            self._write(txid, change, file)
+            self._write(txid, change, file or self._table.disk.write())
         self._table.prepared.pop(prepared, None)
 
     def clean_up(self) -> None:
