@@ -222,7 +222,7 @@ def _parts_of(
     return [(map(itemgetter(field.name), values), field.type) for field in kind]
 
 
-_ARROWS_UTC = pa.scalar(0, pa.timestamp("us", tz="UTC")).as_py().tzinfo
+_ARROWS_UTC = pa.lib.string_to_tzinfo("UTC")  # not from a scalar, which imports pandas: a third of each process's start
 
 _UTC = {id(dt.UTC), id(_ARROWS_UTC), id(None)}
 """The zones of times as they are read, by identity."""
