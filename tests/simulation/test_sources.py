@@ -75,7 +75,7 @@ def test_a_watched_folder_without_files(command_line):
     command_line.write_module("words", WORDS)
     (command_line.folder / "in").mkdir()
     result = command_line("simulate", "words")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "'files' gives no transaction in a simulated run" in result.stderr
     assert len(result.output.splitlines()) == 1
 
