@@ -22,6 +22,7 @@ from txtopo.api.map_state import split_columns
 from txtopo.api.state import OpenedState
 from txtopo.api.values import Key, StateKind, StateValue
 from txtopo.api.writes import KeyedWrites, Writes, by_key
+from txtopo.attempts import not_reached
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
 
 SNAPSHOT_WRITES_MAX = 1_000
@@ -240,8 +241,7 @@ class OpenedMemoryState(OpenedState):
     def _rows_as_of(self, txid: int) -> dict[Key, _Row]:
         last = self._table.last_txid
         if txid > (last or 0):
-            why = f"its last transaction is {last}" if last else "nothing has been written to it yet"
-            raise StateAccessError(f"transaction {txid} is not in state {self._owner.state!r}: {why}", txid=txid)
+            raise StateAccessError(not_reached(txid, f"state {self._owner.state!r}", last), txid=txid)
         rows = dict(self._table.rows)
         for undo in reversed(self._table.undo):
             if undo.txid <= txid:

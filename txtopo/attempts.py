@@ -70,3 +70,9 @@ def attempt_words(number: int) -> str:
 def transactions_words(first: int, last: int) -> str:
     """Return a range of transactions as shown to users: ``transaction 4``, or ``transactions 4 to 6``."""
     return f"transaction {first}" if first == last else f"transactions {first} to {last}"
+
+
+def not_reached(txid: int, place: str, last: int | None) -> str:
+    """Return in words that ``place``, a table or a state, has not come to a transaction yet: ``last`` is its last."""
+    why = f"its last transaction is {last}" if last else "nothing has been written to it yet"
+    return f"transaction {txid} is not in {place}: {why}"

@@ -115,7 +115,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         """
         with self._writer.failing("a write cannot be prepared", txid):
             note = self._make(txid, values)
-            if note is not self._prepared and "rows" not in note:
+            if note is not self._prepared:
                 self._announce(txid, note)
         self._writer.refuse_foreign_change(txid)
         reach("delta.prepared")

@@ -19,6 +19,7 @@ from state.sql.table import ASIDE, SqlTable
 from txtopo.api.dataset import Dataset
 from txtopo.api.state import CanBeRepaired, State
 from txtopo.api.writes import Writes
+from txtopo.attempts import not_reached
 from txtopo.errors import ConfigError, DivergenceError, FieldsError, StateAccessError
 
 TABLE_BYTES_MAX = NAME_BYTES_MAX - len(ASIDE) - 6
@@ -223,8 +224,7 @@ def snapshot_of(table: SqlTable, txid: int | None) -> pa.Table:
 def not_kept(table: SqlTable, txid: int, last: int | None) -> str:
     """Return in words that a table does not have the rows as of a transaction."""
     if txid > (last or 0):
-        why = f"its last transaction is {last}" if last else "nothing has been written to it yet"
-        return f"transaction {txid} is not in the table {table.address}: {why}"
+        return not_reached(txid, f"the table {table.address}", last)
     return (
         f"the table {table.address} has the values of its last transaction, {last}, and none of earlier ones, such as "
         f"{txid}"

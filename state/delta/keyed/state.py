@@ -355,6 +355,10 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows, NotesR
             return note
         return self._writer.reading(lambda: self._made(txid, writes, with_vectors=self.declared.deletion_vectors))
 
+    def _announce(self, txid: int, note: Any) -> None:
+        if "rows" not in note:  # otherwise its files are not known before it is published
+            super()._announce(txid, note)
+
     def publish(self, txid: int, note: Any) -> None:
         """Make a prepared write visible; see :meth:`OpenedDeltaTable.publish`.
 

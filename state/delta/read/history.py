@@ -34,6 +34,7 @@ from state.delta.read.row_search import FoundRows, find_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.values import ROWS_KINDS, StateKind
+from txtopo.attempts import not_reached
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.files.durable import is_folder, paths_in
 from txtopo.journal.ending import READS_MAX
@@ -262,10 +263,7 @@ def _kept_as_of(versions: TableVersions, txid: int) -> DeltaTable | None:
     """Return what :meth:`TableVersions.as_of` does of a transaction that the table has reached."""
     last = versions.txid or 0
     if txid > last:
-        why = f"its last transaction is {last}" if last else "nothing has been written to it yet"
-        raise StateAccessError(
-            f"transaction {txid} is not in the table at {versions.location.address}: {why}", txid=txid
-        )
+        raise StateAccessError(not_reached(txid, f"the table at {versions.location.address}", last), txid=txid)
     return versions.as_of(txid)
 
 
