@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from txtopo.text.printable import escaped
-from txtopo.text.repeated import Repeated
+from txtopo.text.repeated import LOGGED_MAX, LOGGED_SECS, Repeated
 from txtopo.text.secrecy import SecretFilter
 from txtopo.topology.user_code.output import PRINT, USER_LOGGER
 
@@ -36,9 +36,6 @@ _LINE_BYTES_MAX = 64 << 10
 """A longer line of a driver is cut into several."""
 _REST_SECS = 1.0
 """How long the end waits for the last lines in the pipe."""
-_SAME_MAX = 20
-_SAME_SECS = 60.0
-"""A fault that lasts is told again about as often as somebody looks at a log while he mends it."""
 _ORIGIN = ("component", "task", "txid", "attempt", "epoch", "source")
 """Attributes of records of user code."""
 
@@ -67,7 +64,7 @@ class Throttle(logging.Filter):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._repeated = Repeated(_SAME_SECS, _SAME_MAX, clock)
+        self._repeated = Repeated(LOGGED_SECS, LOGGED_MAX, clock)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a record."""
@@ -86,7 +83,7 @@ class RepeatedWarning:
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._repeated = Repeated(_SAME_SECS)
+        self._repeated = Repeated(LOGGED_SECS)
 
     def warn(self, subject: str, message: str, *arguments: object) -> None:
         """Warn, unless the last warning about the subject is less than a minute old."""

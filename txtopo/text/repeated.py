@@ -5,6 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 
+LOGGED_SECS = 60.0
+LOGGED_MAX = 20
+"""A fault that lasts is told again about as often as somebody looks at a log while he mends it."""
+
 _KINDS_MAX = 1_000
 """How many kinds are remembered; the oldest goes first, for a text may be another each time."""
 

@@ -25,7 +25,7 @@ import attrs
 
 from txtopo.network.acceptor import Acceptor
 from txtopo.network.channel import LENGTH_BYTES, WakeUp
-from txtopo.text.repeated import Repeated
+from txtopo.text.repeated import LOGGED_MAX, LOGGED_SECS, Repeated
 from txtopo.workers.messages import Address
 
 logger = logging.getLogger(__name__)
@@ -36,9 +36,6 @@ INTRODUCTION_BYTES_MAX = 4_096
 """The longest introduction."""
 TIMEOUT_SECS = 5.0
 """How long each read and write of the connector's part may take."""
-_SAME_SECS = 60.0
-_SAME_MAX = 20
-"""So often strangers are told of in such a time, as a daemon's log tells of them."""
 
 
 class HandshakeError(Exception):
@@ -120,7 +117,7 @@ class Listener:
         self._acceptor = Acceptor(host, self._selector, self._drop)
         self.address: Address = (host, self._acceptor.port)
         """Where others connect."""
-        self._repeated = Repeated(_SAME_SECS, _SAME_MAX)
+        self._repeated = Repeated(LOGGED_SECS, LOGGED_MAX)
         self._closing = WakeUp()
         self._selector.register(self._closing, selectors.EVENT_READ)
         self._take: Take = lambda connection, _: connection.close()
